@@ -1,0 +1,62 @@
+//! (eps,delta)DP-NFL: zCDP-NFL with the noise of the classic Gaussian mechanism.
+//!
+//! The steps are those of [`zcdp_nfl`](super::zcdp_nfl); only the budget is spread differently: every round is (eps_n, delta_n)-private by the
+//! classic theorem, and the rounds add up by advanced composition. It shows what the better accounting of zCDP is worth.
+
+use std::sync::Arc;
+
+use super::zcdp_nfl::ZcdpNfl;
+use super::{Algorithm, Entry, Facts, StepError, View};
+use crate::privacy::{Accountant, Budget, BudgetError, Delta, Epsilon, Schedule, Sensitivity};
+use crate::records::Scratch;
+
+/// The registry line.
+pub const ENTRY: Entry = Entry { name: "dp-nfl", read: |reader| Ok(Arc::new(DpNfl(ZcdpNfl::read(reader)?))) };
+
+/// (eps,delta)DP-NFL.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DpNfl(pub ZcdpNfl);
+
+impl Algorithm for DpNfl {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> toml::Table {
+        self.0.settings()
+    }
+
+    fn has_dual(&self) -> bool {
+        self.0.has_dual()
+    }
+
+    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
+        self.0.sensitivity(facts, round)
+    }
+
+    /// A budget in (phi1, tau) is already zCDP and stays so; one in epsilon is composed the classic way.
+    fn schedule(
+        &self,
+        budget: Budget,
+        accountant: Accountant,
+        delta: Delta,
+        rounds: u32,
+        tau: f64,
+    ) -> Result<Schedule, BudgetError> {
+        match budget {
+            Budget::Epsilon(epsilon) => Schedule::classic(epsilon, delta, rounds, tau),
+            Budget::First(_) => budget.schedule(accountant, delta, rounds, tau),
+        }
+    }
+
+    fn own_epsilon(&self, budget: Budget) -> Option<Epsilon> {
+        match budget {
+            Budget::Epsilon(epsilon) => Some(epsilon),
+            Budget::First(_) => None,
+        }
+    }
+
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
+        self.0.step(view, gamma, scratch, w)
+    }
+}

@@ -1,0 +1,192 @@
+//! The algorithms, one file each behind one trait.
+//!
+//! A round is the same for all of them: a client computes w_k(n) from its records and from public points (what it and its
+//! neighbours have released), noise is added, and the sum is released. An algorithm says how w_k(n) is computed, how far
+//! one record can move it, and how the budget is spread over the rounds. To add one, write its file and add it to [`REGISTRY`].
+
+pub mod dp_nfl;
+pub mod p_admm;
+pub mod subgradient;
+pub mod zcdp_nfl;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::graph::Graph;
+use crate::privacy::{Accountant, Budget, BudgetError, Clip, Delta, Epsilon, Schedule, Sensitivity};
+use crate::problem::Problem;
+use crate::records::{Records, Scratch};
+use crate::study::{Reader, StudyError};
+
+/// One line per algorithm.
+pub static REGISTRY: &[Entry] =
+    &[zcdp_nfl::ENTRY, dp_nfl::ENTRY, subgradient::ENTRY, p_admm::ENTRY, p_admm::UNCLIPPED_ENTRY];
+
+/// How a study finds an algorithm and its parameters.
+pub struct Entry {
+    /// The `algorithm.name` of a study.
+    pub name: &'static str,
+    /// Reads the other keys of the study's `[algorithm]` table.
+    pub read: fn(&mut Reader) -> Result<Arc<dyn Algorithm>, StudyError>,
+}
+
+/// The step could not be computed.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum StepError {
+    /// An inner solver did not reach the accuracy that its sensitivity assumes, so nothing may be released.
+    #[error("the local problem was solved only to a gradient of {reached:e} where the sensitivity assumes {assumed:e}")]
+    Inexact {
+        /// Norm of the gradient at the end.
+        reached: f64,
+        /// Norm that the privacy analysis allows.
+        assumed: f64,
+    },
+}
+
+/// What a client sees when it computes w_k(n). Only `records` is private; all else follows from messages already sent.
+pub struct View<'a> {
+    /// n, from 1.
+    pub round: u32,
+    /// k.
+    pub client: usize,
+    /// The public graph.
+    pub graph: &'a Graph,
+    /// The public part of the problem.
+    pub problem: &'a Problem,
+    /// This client's own step size instead of the algorithm's, if the study gives it one.
+    pub eta: Option<f64>,
+    /// w~_k(n-1).
+    pub own: &'a [f64],
+    /// Released points, one after the other.
+    pub points: &'a [f64],
+    /// Which of `points` are the neighbours', in ascending order of their ids.
+    pub slots: &'a [u32],
+    /// The client's data.
+    pub records: Records<'a>,
+}
+
+impl View<'_> {
+    /// w~_l(n-1) of the neighbours, by ascending id.
+    pub fn neighbours(&self) -> impl Iterator<Item = &[f64]> {
+        let features = self.own.len();
+        self.slots.iter().map(move |&slot| &self.points[slot as usize * features..][..features])
+    }
+
+    /// g_k: the mean clipped loss gradient plus (lambda/K) R', all at the public point w~_k(n-1).
+    pub fn gradient(&self, scratch: &mut Scratch, out: &mut [f64]) {
+        self.records.gradient(self.problem.loss, self.own, scratch, out);
+        self.problem.add_regularizer_subgradient(self.graph.clients(), self.own, out);
+    }
+}
+
+/// The public facts that decide how far one record can move a step.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The public part of the problem.
+    pub problem: &'a Problem,
+    /// K.
+    pub clients: usize,
+    /// d_k.
+    pub degree: usize,
+    /// M_k.
+    pub records: usize,
+    /// c1.
+    pub clip: Clip,
+    /// This client's own step size, if any.
+    pub eta: Option<f64>,
+}
+
+/// One method of learning among peers.
+pub trait Algorithm: Debug + Send + Sync {
+    /// The name in the registry.
+    fn name(&self) -> &'static str;
+
+    /// The parameters as they stand in a study's `[algorithm]` table, without the name.
+    fn settings(&self) -> toml::Table;
+
+    /// Why this algorithm cannot solve this problem, if it cannot.
+    fn refuses(&self, _problem: &Problem) -> Option<String> {
+        None
+    }
+
+    /// Whether gradients are clipped. What does not clip has no privacy, whatever its noise.
+    fn clips(&self) -> bool {
+        true
+    }
+
+    /// Whether the client carries a dual variable gamma_k from round to round.
+    fn has_dual(&self) -> bool;
+
+    /// How far replacing one record can move w_k(n).
+    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity;
+
+    /// The cost of each round. All but the classic mechanism spread zCDP geometrically.
+    fn schedule(
+        &self,
+        budget: Budget,
+        accountant: Accountant,
+        delta: Delta,
+        rounds: u32,
+        tau: f64,
+    ) -> Result<Schedule, BudgetError> {
+        budget.schedule(accountant, delta, rounds, tau)
+    }
+
+    /// The epsilon proven for the whole of `schedule`, if the algorithm has a proof of its own in place of the accountant's.
+    fn own_epsilon(&self, _budget: Budget) -> Option<Epsilon> {
+        None
+    }
+
+    /// Computes w_k(n) and updates gamma_k. `gamma` is empty for algorithms without a dual.
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError>;
+}
+
+/// How a step size shrinks with the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decay {
+    /// eta
+    Constant,
+    /// eta/sqrt(n)
+    Sqrt,
+    /// eta/n
+    Inverse,
+}
+
+/// A step size eta(n).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepSize {
+    /// eta(1), unless a client has its own.
+    pub eta: f64,
+    /// How it shrinks.
+    pub decay: Decay,
+}
+
+impl StepSize {
+    const DECAYS: [(&'static str, Decay); 3] =
+        [("constant", Decay::Constant), ("sqrt", Decay::Sqrt), ("inverse", Decay::Inverse)];
+
+    /// eta_k(n), with the client's own eta(1) if it has one.
+    pub fn at(self, round: u32, own: Option<f64>) -> f64 {
+        let n = f64::from(round);
+        let eta = own.unwrap_or(self.eta);
+        match self.decay {
+            Decay::Constant => eta,
+            Decay::Sqrt => eta / n.sqrt(),
+            Decay::Inverse => eta / n,
+        }
+    }
+
+    /// Reads `eta` and `decay`.
+    pub fn read(reader: &mut Reader) -> Result<Self, StudyError> {
+        Ok(Self { eta: reader.positive("eta")?, decay: reader.choice_or("decay", &Self::DECAYS, Decay::Constant)? })
+    }
+
+    /// Writes `eta` and `decay`.
+    pub fn write(self, table: &mut toml::Table) {
+        let (name, _) = Self::DECAYS.iter().find(|(_, d)| *d == self.decay).expect("every decay has a name");
+        table.insert("eta".into(), self.eta.into());
+        table.insert("decay".into(), (*name).into());
+    }
+}

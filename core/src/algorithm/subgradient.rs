@@ -1,0 +1,63 @@
+//! zCDP-grad-NFL: the subgradient method of Nedic and Ozdaglar (2009) with zCDP noise.
+//!
+//! ```text
+//! w_k(n) = sum_l a_kl w~_l(n-1) + a_kk w~_k(n-1) - eta(n) g_k
+//! ```
+//!
+//! with Metropolis weights a_kl = 1/(1 + max(d_k, d_l)) and a_kk what is left to one. `decay = "constant"` is the paper's
+//! baseline, `decay = "sqrt"` the strong one.
+
+use std::sync::Arc;
+
+use super::{Algorithm, Entry, Facts, StepError, StepSize, View};
+use crate::privacy::Sensitivity;
+use crate::records::Scratch;
+
+/// The registry line.
+pub const ENTRY: Entry =
+    Entry { name: "zcdp-grad-nfl", read: |reader| Ok(Arc::new(Subgradient { eta: StepSize::read(reader)? })) };
+
+/// zCDP-grad-NFL and its parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subgradient {
+    /// The step size.
+    pub eta: StepSize,
+}
+
+impl Algorithm for Subgradient {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn settings(&self) -> toml::Table {
+        let mut table = toml::Table::new();
+        self.eta.write(&mut table);
+        table
+    }
+
+    fn has_dual(&self) -> bool {
+        false
+    }
+
+    /// Delta_k(n) = 2 eta(n) c1/M_k.
+    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
+        Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(self.eta.at(round, facts.eta))
+    }
+
+    fn step(&self, view: &View, _: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
+        view.gradient(scratch, w); // w holds g_k for now
+        let eta = self.eta.at(view.round, view.eta);
+        for (w, own) in w.iter_mut().zip(view.own) {
+            *w = own - eta * *w;
+        }
+        let neighbours = view.graph.neighbours(view.client);
+        let degree = neighbours.len();
+        for (&l, point) in neighbours.iter().zip(view.neighbours()) {
+            let weight = 1.0 / (1.0 + degree.max(view.graph.degree(l as usize)) as f64);
+            for ((w, own), point) in w.iter_mut().zip(view.own).zip(point) {
+                *w += weight * (point - own);
+            }
+        }
+        Ok(())
+    }
+}

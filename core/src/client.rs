@@ -1,0 +1,88 @@
+//! One round at one client: the only implementation of it.
+//!
+//! The simulator calls [`Rules::round`] for thousands of clients laid out flat; a peer on a real network calls it for itself. Given
+//! the same study, data and noise they produce the same bits.
+
+use thiserror::Error;
+
+use crate::algorithm::{Algorithm, Facts, StepError, View};
+use crate::privacy::{Clip, Noise, NoiseError, NoiseScale, Rho, Schedule, Stream};
+use crate::records::Scratch;
+
+/// A round could not be completed; nothing was released.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum RoundError {
+    /// The step failed.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The noise failed.
+    #[error(transparent)]
+    Noise(#[from] NoiseError),
+}
+
+/// What a client does in every round, the same for all clients of a study.
+pub struct Rules<'a> {
+    /// How w_k(n) is computed.
+    pub algorithm: &'a dyn Algorithm,
+    /// How it is protected.
+    pub protection: Protection<'a>,
+}
+
+/// Whether and how releases are protected.
+pub enum Protection<'a> {
+    /// Not at all: w~ = w.
+    Off,
+    /// Gradients clipped to `clip`, noise for phi(n).
+    On {
+        /// c1, the clip with which the records were stored.
+        clip: Clip,
+        /// phi(n) of a client without a budget of its own.
+        schedule: &'a Schedule,
+        /// Where noise comes from.
+        noise: &'a Noise,
+    },
+}
+
+/// What one client carries from round to round and what it computes, as slices of length P.
+pub struct State<'a> {
+    /// gamma_k, a function of released points; empty for algorithms without a dual.
+    pub gamma: &'a mut [f64],
+    /// w_k(n): private, known to the client alone.
+    pub w: &'a mut [f64],
+    /// w~_k(n): released.
+    pub released: &'a mut [f64],
+}
+
+impl Rules<'_> {
+    /// Round n at client k: step, noise, release.
+    ///
+    /// `budget_factor` scales phi(n) for a client with its own phi(1).
+    pub fn round(
+        &self,
+        view: &View,
+        trial: u32,
+        budget_factor: f64,
+        state: State,
+        scratch: &mut Scratch,
+    ) -> Result<(), RoundError> {
+        self.algorithm.step(view, state.gamma, scratch, state.w)?;
+        match self.protection {
+            Protection::Off => state.released.copy_from_slice(state.w),
+            Protection::On { clip, schedule, noise } => {
+                let facts = Facts {
+                    problem: view.problem,
+                    clients: view.graph.clients(),
+                    degree: view.slots.len(),
+                    records: view.records.len(),
+                    clip,
+                    eta: view.eta,
+                };
+                let sensitivity = self.algorithm.sensitivity(facts, view.round);
+                let phi = Rho::new(schedule.phi(view.round).get() * budget_factor).expect("both are checked");
+                let stream = Stream { trial, client: view.client as u32, round: view.round };
+                noise.release(stream, NoiseScale::new(sensitivity, phi), state.w, state.released)?;
+            }
+        }
+        Ok(())
+    }
+}

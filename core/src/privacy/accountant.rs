@@ -1,0 +1,159 @@
+//! From zCDP to (epsilon, delta) and back, three ways.
+//!
+//! | accountant | statement | source |
+//! |---|---|---|
+//! | `paper` | epsilon = rho + 2 sqrt(rho ln(1/delta)) | Bun, Steinke 2016, Prop. 1.3 |
+//! | `cks` | epsilon = inf over a > 1 of a rho + (ln(1/delta) - ln a)/(a-1) + ln(1 - 1/a) | Canonne, Kamath, Steinke 2020, Prop. 7 |
+//! | `exact` | delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), mu^2 = 2 rho | Balle, Wang 2018; Dong, Roth, Su 2019 |
+//!
+//! The first two hold for every rho-zCDP mechanism. The third is the exact curve of adaptively composed Gaussian
+//! releases, which is all this crate ever releases. Every answer errs against the user: epsilons come out too large
+//! and rhos too small by about one part in 10^12, never the other way.
+
+use errorfunctions::RealErrorFunctions;
+use serde::Serialize;
+
+use super::units::{Delta, Epsilon, Rho};
+
+/// Relative slack that covers the rounding of the formulas here.
+const SLACK: f64 = 1e-12;
+
+/// A way to translate rho into epsilon at a given delta.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accountant {
+    /// The conversion used in the paper.
+    Paper,
+    /// The optimal conversion known for general zCDP.
+    Cks,
+    /// The exact trade-off curve of Gaussian noise.
+    Exact,
+}
+
+impl Accountant {
+    /// All of them, loosest first.
+    pub const ALL: [Accountant; 3] = [Accountant::Paper, Accountant::Cks, Accountant::Exact];
+
+    /// The word used in studies and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Accountant::Paper => "paper",
+            Accountant::Cks => "cks",
+            Accountant::Exact => "exact",
+        }
+    }
+
+    /// The smallest epsilon this accountant can prove for a total of `rho`.
+    pub fn epsilon(self, rho: Rho, delta: Delta) -> Epsilon {
+        let (rho, log_delta) = (rho.get(), -libm::log(delta.get()));
+        if rho == 0.0 {
+            return Epsilon::new(0.0).expect("zero is an epsilon");
+        }
+        let epsilon = match self {
+            Accountant::Paper => rho + 2.0 * (rho * log_delta).sqrt(),
+            Accountant::Cks => cks_minimum(rho, |a| a * rho + cks_overhead(a, log_delta)),
+            Accountant::Exact => gdp_epsilon((2.0 * rho).sqrt(), delta.get()),
+        };
+        Epsilon::new((epsilon * (1.0 + SLACK)).max(0.0)).expect("finite rho gives finite epsilon")
+    }
+
+    /// The largest total rho whose epsilon, by this accountant, stays within `epsilon`.
+    pub fn rho(self, epsilon: Epsilon, delta: Delta) -> Rho {
+        let (epsilon, log_delta) = (epsilon.get(), -libm::log(delta.get()));
+        let rho = match self {
+            Accountant::Paper => {
+                let root = epsilon / ((epsilon + log_delta).sqrt() + log_delta.sqrt());
+                root * root
+            }
+            // Every order a proves its own rho, so the best one found is valid whether or not it is the optimum.
+            Accountant::Cks => {
+                let guess = Accountant::Paper.rho(Epsilon::new(epsilon).expect("given"), delta).get();
+                -cks_minimum(guess, |a| (cks_overhead(a, log_delta) - epsilon) / a)
+            }
+            Accountant::Exact => {
+                let mu = gdp_mu(epsilon, delta.get());
+                mu * mu / 2.0
+            }
+        };
+        Rho::new((rho * (1.0 - SLACK)).max(0.0)).expect("finite epsilon gives finite rho")
+    }
+}
+
+/// What order `a` adds to `a rho`.
+fn cks_overhead(a: f64, log_delta: f64) -> f64 {
+    (log_delta - libm::log(a)) / (a - 1.0) + libm::log1p(-1.0 / a)
+}
+
+/// The minimum over a > 1, searched on ln(a - 1): a grid finds the valley, golden sections its floor.
+fn cks_minimum(rho: f64, f: impl Fn(f64) -> f64) -> f64 {
+    const STEPS: i32 = 400;
+    let at = |t: f64| f(1.0 + libm::exp(t));
+    // The best order is near 1 + sqrt(ln(1/delta)/rho); this bracket holds it for any rho that can be represented.
+    let (low, high) = (-20.0, 20.0 + (-libm::log(rho.max(1e-300))).max(0.0));
+    let width = (high - low) / f64::from(STEPS);
+    let best = (0..=STEPS)
+        .map(|i| low + width * f64::from(i))
+        .min_by(|&s, &t| at(s).total_cmp(&at(t)))
+        .expect("the grid is not empty");
+    let (mut left, mut right) = (best - width, best + width);
+    let golden = (5.0f64.sqrt() - 1.0) / 2.0;
+    for _ in 0..100 {
+        let (s, t) = (right - golden * (right - left), left + golden * (right - left));
+        if at(s) < at(t) { right = t } else { left = s }
+    }
+    at(0.5 * (left + right)).min(at(best))
+}
+
+/// delta(epsilon) of mu-GDP, computed without cancellation and rounded up.
+///
+/// With A = (epsilon/mu - mu/2)/sqrt 2 and B = (epsilon/mu + mu/2)/sqrt 2,
+/// delta = (erfc A - e^epsilon erfc B)/2 = e^(-A^2) (erfcx A - erfcx B)/2, because B^2 - A^2 = epsilon.
+pub fn gdp_delta(epsilon: f64, mu: f64) -> f64 {
+    // The scaled functions are good to about 1e-15 relative; their difference may lose more, so slack is added to each.
+    const TERM: f64 = 1e-14;
+    if mu == 0.0 {
+        return 0.0;
+    }
+    let root2 = std::f64::consts::SQRT_2;
+    let (a, b) = ((epsilon / mu - mu / 2.0) / root2, (epsilon / mu + mu / 2.0) / root2);
+    let tail = b.erfcx();
+    let delta = if a >= 0.0 {
+        let head = a.erfcx();
+        0.5 * libm::exp(-a * a) * ((head - tail) + TERM * (head + tail))
+    } else {
+        0.5 * (libm::erfc(a) * (1.0 + TERM) - libm::exp(-a * a) * tail * (1.0 - TERM))
+    };
+    (delta * (1.0 + SLACK)).clamp(0.0, 1.0)
+}
+
+/// The smallest epsilon with `gdp_delta(epsilon, mu) <= delta`: the upper end of a bisection.
+fn gdp_epsilon(mu: f64, delta: f64) -> f64 {
+    if gdp_delta(0.0, mu) <= delta {
+        return 0.0;
+    }
+    // The paper's conversion is an upper bound.
+    let rho = mu * mu / 2.0;
+    let high = rho + 2.0 * (rho * -libm::log(delta)).sqrt();
+    bisect(0.0, high.max(f64::MIN_POSITIVE) * 2.0, |epsilon| gdp_delta(epsilon, mu) > delta).1
+}
+
+/// The largest mu with `gdp_delta(epsilon, mu) <= delta`: the lower end of a bisection.
+fn gdp_mu(epsilon: f64, delta: f64) -> f64 {
+    let mut high = 1e-3;
+    while gdp_delta(epsilon, high) <= delta {
+        high *= 2.0;
+    }
+    bisect(0.0, high, |mu| gdp_delta(epsilon, mu) <= delta).0
+}
+
+/// Narrows [low, high] to neighbouring numbers, keeping `holds` true at the low end and false at the high end.
+pub(crate) fn bisect(mut low: f64, mut high: f64, holds: impl Fn(f64) -> bool) -> (f64, f64) {
+    for _ in 0..2100 {
+        let middle = low + (high - low) / 2.0;
+        if middle <= low || middle >= high {
+            break;
+        }
+        if holds(middle) { low = middle } else { high = middle }
+    }
+    (low, high)
+}

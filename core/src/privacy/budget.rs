@@ -1,0 +1,136 @@
+//! How a total budget is spread over the rounds.
+
+use thiserror::Error;
+
+use super::accountant::{Accountant, bisect};
+use super::units::{Delta, Epsilon, Rho};
+
+/// Relative slack by which every round stays below its share, so that the sum, in any order, stays below the total.
+const SLACK: f64 = 1e-12;
+
+/// A budget that cannot be turned into noise.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum BudgetError {
+    /// A round would get so little that its noise overflows.
+    #[error(
+        "round {round} would get rho = {rho:e}, too small to represent; raise the budget or tau, or run fewer rounds"
+    )]
+    TooSmall {
+        /// The first round that gets too little.
+        round: u32,
+        /// What it would get.
+        rho: f64,
+    },
+    /// A round would get more than any noise scale can express.
+    #[error("round {round} would get rho = {rho:e}, which is no privacy at all; lower the budget or raise tau")]
+    TooLarge {
+        /// The first round that gets too much.
+        round: u32,
+        /// What it would get.
+        rho: f64,
+    },
+}
+
+/// Below this a round's noise is more than 10^10 sensitivities: the budget is a mistake.
+const SMALLEST_RHO: f64 = 1e-20;
+/// Above this a round's noise is under a 10^5th of the sensitivity: there is no privacy to speak of.
+const LARGEST_RHO: f64 = 1e10;
+
+/// The privacy cost phi(n) of every round, n = 1..=T.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    phi: Vec<f64>,
+}
+
+impl Schedule {
+    /// The paper's dynamic zCDP: phi(n+1) = phi(n)/tau, with sum phi(n) = `total` over n = 1..=`rounds`.
+    ///
+    /// Counted from the last round, phi(n) = phi(T) tau^(T-n), which cannot overflow.
+    pub fn geometric(total: Rho, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
+        let sum: f64 = (0..rounds).map(|i| libm::pow(tau, f64::from(i))).sum();
+        let last = total.get() / sum * (1.0 - SLACK);
+        Self::checked((1..=rounds).map(|n| last * libm::pow(tau, f64::from(rounds - n))).collect())
+    }
+
+    /// The same, given the cost of the first round instead of the total.
+    pub fn geometric_from_first(first: Rho, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
+        Self::checked((1..=rounds).map(|n| first.get() * libm::pow(tau, 1.0 - f64::from(n))).collect())
+    }
+
+    /// The classic Gaussian mechanism composed by advanced composition, as in (eps,delta)DP-NFL.
+    ///
+    /// Round n is (eps_n, delta_n)-private with eps_n = s tau^(-(n-1)/2) < 1, delta_n = delta/(2T) and noise
+    /// multiplier sqrt(2 ln(1.25/delta_n))/eps_n; `s` is the largest for which
+    /// min{ sum eps_n, sum eps_n (e^eps_n - 1)/(e^eps_n + 1) + sqrt(2 ln(2/delta) sum eps_n^2) } <= epsilon.
+    pub fn classic(epsilon: Epsilon, delta: Delta, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
+        let grow = |n: u32| libm::pow(tau, -f64::from(n - 1) / 2.0);
+        let composed = |s: f64| {
+            let (mut plain, mut mean, mut square) = (0.0, 0.0, 0.0);
+            for n in 1..=rounds {
+                let e = s * grow(n);
+                plain += e;
+                mean += e * libm::tanh(e / 2.0);
+                square += e * e;
+            }
+            f64::min(plain, mean + (2.0 * libm::log(2.0 / delta.get()) * square).sqrt())
+        };
+        // The classic mechanism is proven for eps_n < 1 only; the last round is the largest.
+        let cap = 1.0 / grow(rounds);
+        let (s, _) = bisect(0.0, cap, |s| composed(s) * (1.0 + SLACK) <= epsilon.get());
+        let spread = 4.0 * libm::log(1.25 * 2.0 * f64::from(rounds) / delta.get());
+        Self::checked((1..=rounds).map(|n| (s * grow(n)).powi(2) / spread * (1.0 - SLACK)).collect())
+    }
+
+    fn checked(phi: Vec<f64>) -> Result<Self, BudgetError> {
+        for (round, &rho) in (1u32..).zip(&phi) {
+            if rho.is_nan() || rho < SMALLEST_RHO {
+                return Err(BudgetError::TooSmall { round, rho });
+            }
+            if rho > LARGEST_RHO {
+                return Err(BudgetError::TooLarge { round, rho });
+            }
+        }
+        Ok(Self { phi })
+    }
+
+    /// phi(n), the rho that round `n` (from 1) may spend.
+    pub fn phi(&self, round: u32) -> Rho {
+        Rho::new(self.phi[round as usize - 1]).expect("checked when made")
+    }
+
+    /// Total rho after `round` rounds: the sum of phi(n) over n = 1..=round, both ends included.
+    pub fn spent(&self, round: u32) -> Rho {
+        let sum: f64 = self.phi[..round as usize].iter().sum();
+        Rho::new(sum * (1.0 + SLACK / 4.0)).expect("a sum of checked terms")
+    }
+
+    /// Number of rounds.
+    pub fn rounds(&self) -> u32 {
+        self.phi.len() as u32
+    }
+}
+
+/// What the owner of the data is willing to spend in total.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Budget {
+    /// A total epsilon, turned into rho by the study's accountant.
+    Epsilon(Epsilon),
+    /// The cost phi(1) of the first round; the total follows from tau and the number of rounds.
+    First(Rho),
+}
+
+impl Budget {
+    /// The zCDP schedule of this budget.
+    pub fn schedule(
+        self,
+        accountant: Accountant,
+        delta: Delta,
+        rounds: u32,
+        tau: f64,
+    ) -> Result<Schedule, BudgetError> {
+        match self {
+            Budget::Epsilon(epsilon) => Schedule::geometric(accountant.rho(epsilon, delta), rounds, tau),
+            Budget::First(first) => Schedule::geometric_from_first(first, rounds, tau),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Where noise comes from.
+//!
+//! [`Noise::secure`] is for anything that leaves the house: an exact discrete Gaussian on a lattice, drawn from
+//! ChaCha20 keyed by the operating system. [`Noise::fast`] is for simulation only: a floating-point normal from a seeded
+//! stream, whose low bits would tell an adversary more than the analysis allows (Mironov 2012). Either way there is one
+//! stream of randomness for every (trial, client, round), so the bits do not depend on who computes in which order.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha20Rng;
+use rand_distr::{Distribution, StandardNormal};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use thiserror::Error;
+
+use super::discrete_gaussian;
+use super::sensitivity::NoiseScale;
+
+/// Noise could not be drawn.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum NoiseError {
+    /// The operating system gave no entropy.
+    #[error("the operating system gave no random key ({0}); secure noise needs one")]
+    NoEntropy(String),
+    /// A copy of the generator in a forked process would repeat its noise.
+    #[error("the process was forked after its noise was keyed; start the run anew in the child")]
+    Forked,
+    /// The noise scale or the value cannot be put on a lattice.
+    #[error("a release of scale {sigma:e} cannot be represented; change the budget, clip or step size")]
+    Unrepresentable {
+        /// The standard deviation asked for.
+        sigma: f64,
+    },
+}
+
+/// A source of noise for releases.
+#[derive(Debug, Clone)]
+pub struct Noise(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    Off,
+    Fast { seed: u64 },
+    Secure { key: [u8; 32], process: Option<u32> },
+}
+
+impl Noise {
+    /// No noise: releases are exact and nothing is private.
+    pub fn off() -> Self {
+        Self(Source::Off)
+    }
+
+    /// Seeded floating-point noise, for simulation only.
+    pub fn fast(seed: u64) -> Self {
+        Self(Source::Fast { seed })
+    }
+
+    /// Exact lattice noise, keyed by the operating system.
+    pub fn secure() -> Result<Self, NoiseError> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
+        Ok(Self(Source::Secure { key, process: Some(std::process::id()) }))
+    }
+
+    /// Exact lattice noise from a known key. Whoever knows the key can subtract the noise: for tests alone.
+    pub fn secure_with_test_key(key: [u8; 32]) -> Self {
+        Self(Source::Secure { key, process: None })
+    }
+
+    /// Writes `value` plus noise of the given scale to `released`: the paper's w~ = w + xi.
+    ///
+    /// `trial` tells independent repetitions of a simulation apart; a peer has only trial 0.
+    pub fn release(
+        &self,
+        stream: Stream,
+        scale: NoiseScale,
+        value: &[f64],
+        released: &mut [f64],
+    ) -> Result<(), NoiseError> {
+        match &self.0 {
+            Source::Off => released.copy_from_slice(value),
+            Source::Fast { seed } => {
+                let mut rng = stream.fast(*seed);
+                let sigma = scale.sigma();
+                for (r, v) in released.iter_mut().zip(value) {
+                    let xi: f64 = StandardNormal.sample(&mut rng);
+                    *r = v + sigma * xi;
+                }
+            }
+            Source::Secure { key, process } => {
+                if process.is_some_and(|p| p != std::process::id()) {
+                    return Err(NoiseError::Forked);
+                }
+                release_on_lattice(&mut stream.secure(*key), scale, value, released)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// g (round(w/g) + Z), Z a discrete Gaussian per coordinate.
+fn release_on_lattice(
+    rng: &mut ChaCha20Rng,
+    scale: NoiseScale,
+    value: &[f64],
+    released: &mut [f64],
+) -> Result<(), NoiseError> {
+    // Beyond this the sum below could overflow; no run that has not diverged comes near it.
+    const LARGEST_STEPS: f64 = (1u128 << 120) as f64;
+    let refuse = || NoiseError::Unrepresentable { sigma: scale.sigma() };
+    let lattice = scale.lattice(value.len()).ok_or_else(refuse)?;
+    for (r, v) in released.iter_mut().zip(value) {
+        // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion round; the last
+        // one sees the noised integer alone.
+        let steps = libm::round(v / lattice.step());
+        if steps.is_nan() || steps.abs() > LARGEST_STEPS {
+            return Err(refuse());
+        }
+        let noised = steps as i128 + i128::from(discrete_gaussian::sample(lattice.scale(), rng));
+        *r = noised as f64 * lattice.step();
+    }
+    Ok(())
+}
+
+/// The name of one stream of randomness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// Repetition of a simulation.
+    pub trial: u32,
+    /// What the stream is for: the client that draws, or another index.
+    pub client: u32,
+    /// Round, from 1; 0 is for what happens before the first round.
+    pub round: u32,
+}
+
+impl Stream {
+    /// The seeded generator of this stream.
+    ///
+    /// Each word is a bijection of the one before and one more part of the name, so no two names share a state.
+    pub fn fast(self, seed: u64) -> Xoshiro256PlusPlus {
+        let mut state = [0; 32];
+        let mut word = 0x756e_6465_7274_6f6e; // "underton"
+        let parts = [seed, u64::from(self.trial), u64::from(self.client), u64::from(self.round)];
+        for (bytes, part) in state.chunks_exact_mut(8).zip(parts) {
+            word = mix(word ^ part);
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Xoshiro256PlusPlus::from_seed(state)
+    }
+
+    /// The keyed generator of this stream: client and round name the ChaCha stream, the trial is part of the key.
+    fn secure(self, mut key: [u8; 32]) -> ChaCha20Rng {
+        for (k, t) in key.iter_mut().zip(self.trial.to_le_bytes()) {
+            *k ^= t;
+        }
+        let mut rng = ChaCha20Rng::from_seed(key);
+        rng.set_stream(u64::from(self.client) << 32 | u64::from(self.round));
+        rng
+    }
+}
+
+/// The finaliser of SplitMix64 after its increment: a bijection that spreads every input bit over the word.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,107 @@
+//! How far one record can move a release, and how much noise covers it.
+//!
+//! There is no way to type in a sensitivity: it is computed from the clip that the gradient kernel enforces, the public
+//! number of records and the algorithm's step. There is no way to type in a noise scale either: it is made from a
+//! sensitivity and a round's budget.
+
+use super::units::{Clip, Rho};
+
+/// Relative margin for floating-point summation of the gradient and of the step.
+const MARGIN: f64 = 1e-9;
+
+/// The l2 sensitivity of one release under replacement of one record.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Sensitivity(f64);
+
+impl Sensitivity {
+    /// 2 c1/M: the mean of `records` gradients clipped to `clip`, when one record is replaced by another.
+    ///
+    /// The factor 2 is there because the old record's gradient can point one way and the new one's the other.
+    pub fn of_clipped_mean(clip: Clip, records: usize) -> Self {
+        Self(2.0 * clip.get() / records as f64)
+    }
+
+    /// The sensitivity after a public, data-independent scaling: for zCDP-NFL 1/a_k(n).
+    pub fn scaled(self, factor: f64) -> Self {
+        Self(self.0 * factor)
+    }
+
+    /// The sensitivity of a result that is known only up to `error` in l2 norm, on either of two neighbouring inputs.
+    pub fn widened(self, error: f64) -> Self {
+        Self(self.0 + 2.0 * error)
+    }
+
+    /// The bare number, for reports.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+}
+
+/// The noise that makes one release rho-zCDP: sigma^2 = Delta^2/(2 phi).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NoiseScale {
+    sensitivity: f64,
+    phi: f64,
+}
+
+impl NoiseScale {
+    /// From a sensitivity and what the round may spend.
+    pub fn new(sensitivity: Sensitivity, phi: Rho) -> Self {
+        Self { sensitivity: sensitivity.0, phi: phi.get() }
+    }
+
+    /// Delta/sqrt(2 phi), the standard deviation per coordinate.
+    pub fn sigma(self) -> f64 {
+        self.sensitivity / (2.0 * self.phi).sqrt()
+    }
+
+    /// The lattice on which a release of `features` coordinates is rounded and noised, so that its cost,
+    /// (Delta + g sqrt P)^2/(2 s^2 g^2), is at most phi.
+    ///
+    /// g = 2^(floor(log2 sigma) - 40). Rounding to the lattice moves each of two neighbouring vectors by at most
+    /// g sqrt(P)/2, hence Delta + g sqrt P. `s` is the least integer that pays for it. `None` where the numbers leave
+    /// the range in which the sampler is exact.
+    pub fn lattice(self, features: usize) -> Option<Lattice> {
+        let sensitivity = self.sensitivity * (1.0 + MARGIN);
+        let sigma = sensitivity / (2.0 * self.phi).sqrt();
+        if !sigma.is_normal() || sigma < 1e-280 {
+            return None;
+        }
+        let step = libm::ldexp(1.0, libm::ilogb(sigma) - 40);
+        let moved = sensitivity / step + (features as f64).sqrt();
+        let scale = (moved / (2.0 * self.phi).sqrt() * (1.0 + 4.0 * f64::EPSILON)).ceil();
+        (scale < Lattice::LARGEST_SCALE as f64).then(|| Lattice {
+            step,
+            scale: scale as u64,
+            charge: (moved / scale).powi(2) / 2.0,
+        })
+    }
+}
+
+/// A lattice of step `g` with discrete Gaussian noise of standard deviation `s` steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Lattice {
+    step: f64,
+    scale: u64,
+    charge: f64,
+}
+
+impl Lattice {
+    /// The sampler's integers stay below 2^64 for scales below this.
+    pub const LARGEST_SCALE: u64 = 1 << 43;
+
+    /// g, a power of two.
+    pub fn step(self) -> f64 {
+        self.step
+    }
+
+    /// s, in steps.
+    pub fn scale(self) -> u64 {
+        self.scale
+    }
+
+    /// The rho that one release on this lattice costs; never more than the round's phi.
+    pub fn charge(self) -> f64 {
+        self.charge
+    }
+}

@@ -1,0 +1,68 @@
+//! Privacy quantities as types, so that an epsilon is never passed where a rho belongs.
+
+use serde::Serialize;
+use thiserror::Error;
+
+/// A privacy number that has no meaning, with the range it should have come from.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[error("{name} = {value} is not possible; {expected}")]
+pub struct UnitError {
+    name: &'static str,
+    value: f64,
+    expected: &'static str,
+}
+
+macro_rules! unit {
+    ($(#[$doc:meta])* $name:ident, $word:literal, $valid:expr, $expected:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(f64);
+
+        impl $name {
+            /// Checks the range and wraps the number.
+            pub fn new(value: f64) -> Result<Self, UnitError> {
+                let valid: fn(f64) -> bool = $valid;
+                if valid(value) {
+                    Ok(Self(value))
+                } else {
+                    Err(UnitError { name: $word, value, expected: $expected })
+                }
+            }
+
+            /// The bare number.
+            pub fn get(self) -> f64 {
+                self.0
+            }
+        }
+    };
+}
+
+unit!(
+    /// The epsilon of (epsilon, delta)-differential privacy.
+    Epsilon,
+    "epsilon",
+    |v| v >= 0.0 && v.is_finite(),
+    "it must be a finite number, zero or more"
+);
+unit!(
+    /// The delta of (epsilon, delta)-differential privacy.
+    Delta,
+    "delta",
+    |v| v > 0.0 && v < 1.0,
+    "it must lie strictly between 0 and 1"
+);
+unit!(
+    /// The rho of rho-zCDP: Renyi divergence of order `a` at most `a * rho` for every `a > 1`.
+    Rho,
+    "rho",
+    |v| v >= 0.0 && v.is_finite(),
+    "it must be a finite number, zero or more"
+);
+unit!(
+    /// The norm `c1` to which every per-sample loss gradient is clipped.
+    Clip,
+    "clip",
+    |v| v > 0.0 && v.is_finite(),
+    "it must be a finite number above 0"
+);

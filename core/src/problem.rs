@@ -1,0 +1,39 @@
+//! The public part of the learning problem.
+
+use crate::loss::AnyLoss;
+use crate::records::{Records, Scratch};
+use crate::regularizer::Regularizer;
+
+/// Minimise sum_k f_k(w_k) subject to all w_k being equal, with
+///
+/// f_k(w) = (1/M_k) sum_j loss(x_kj, y_kj; w) + (lambda/K) R(w).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    /// The loss of one record.
+    pub loss: AnyLoss,
+    /// R.
+    pub regularizer: Regularizer,
+    /// lambda.
+    pub lambda: f64,
+    /// Whether the last feature is an intercept, which R leaves alone.
+    pub intercept: bool,
+}
+
+impl Problem {
+    /// The coordinates that R sees.
+    pub fn penalized<'a>(&self, w: &'a [f64]) -> &'a [f64] {
+        &w[..w.len() - usize::from(self.intercept)]
+    }
+
+    /// Adds (lambda/K) R'(w) to `gradient`.
+    pub fn add_regularizer_subgradient(&self, clients: usize, w: &[f64], gradient: &mut [f64]) {
+        let w = self.penalized(w);
+        self.regularizer.add_subgradient(self.lambda / clients as f64, w, gradient);
+    }
+
+    /// f_k(w).
+    pub fn local_objective(&self, records: Records, clients: usize, w: &[f64], scratch: &mut Scratch) -> f64 {
+        let penalty = self.lambda / clients as f64 * self.regularizer.value(self.penalized(w));
+        records.mean_loss(self.loss, w, scratch) + penalty
+    }
+}

@@ -1,0 +1,259 @@
+//! What all peers agree on: problem, public bounds, graph, algorithm and budget, in one TOML file.
+
+mod print;
+mod reader;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use reader::{Document, Reader, StudyError};
+
+use crate::algorithm::{Algorithm, REGISTRY};
+use crate::graph::GraphSpec;
+use crate::loss::AnyLoss;
+use crate::privacy::{Accountant, Budget, BudgetError, Clip, Delta, Epsilon, Rho, Schedule};
+use crate::problem::Problem;
+use crate::regularizer::Regularizer;
+use crate::schema::Schema;
+
+/// Most clients, records per client, features and rounds that a study may ask for.
+pub const MOST_CLIENTS: i64 = 100_000_000;
+/// See [`MOST_CLIENTS`].
+pub const MOST_RECORDS: i64 = 1_000_000_000;
+/// See [`MOST_CLIENTS`].
+pub const MOST_FEATURES: i64 = 1_000_000;
+/// See [`MOST_CLIENTS`].
+pub const MOST_ROUNDS: i64 = 10_000_000;
+/// See [`MOST_CLIENTS`].
+pub const MOST_TRIALS: i64 = 1_000_000;
+
+/// A checked study.
+#[derive(Debug, Clone)]
+pub struct Study {
+    /// What people call it.
+    pub name: String,
+    /// Fixes every random choice of a simulation except secure noise.
+    pub seed: u64,
+    /// T.
+    pub rounds: u32,
+    /// What is minimised; the intercept flag follows from the data.
+    pub loss: AnyLoss,
+    /// R and lambda.
+    pub regularizer: RegularizerSpec,
+    /// lambda.
+    pub lambda: f64,
+    /// Where records come from.
+    pub data: DataSpec,
+    /// Who speaks with whom.
+    pub graph: GraphSpec,
+    /// How w_k(n) is computed.
+    pub algorithm: Arc<dyn Algorithm>,
+    /// `None` for `privacy = "off"`.
+    pub privacy: Option<Privacy>,
+    /// What only a simulation needs.
+    pub simulation: Simulation,
+    /// Clients that differ from the rest, by name.
+    pub clients: BTreeMap<String, ClientSpec>,
+}
+
+/// A regulariser as written in a study.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RegularizerSpec {
+    /// Fully given.
+    Public(Regularizer),
+    /// Elastic net with the paper's lambda1 = 0.001 ||X^T y||_inf, which looks at private data.
+    PaperRule {
+        /// lambda2.
+        l2: f64,
+    },
+}
+
+/// Where records come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DataSpec {
+    /// Drawn at random, as in the paper's experiments.
+    Synthetic {
+        /// K.
+        clients: usize,
+        /// M_k: one number for all, or one for each.
+        records: Vec<usize>,
+        /// P.
+        features: usize,
+        /// Standard deviation of the observation noise.
+        noise: f64,
+    },
+    /// Read from files.
+    Files {
+        /// How the files divide into clients.
+        layout: Layout,
+        /// File or folder; may be given on the command line instead.
+        path: Option<String>,
+        /// What is public about the columns.
+        schema: Schema,
+    },
+}
+
+/// How files divide into clients.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Layout {
+    /// A folder with one file per client.
+    Folder,
+    /// One file with a column that names the client.
+    Column(String),
+    /// One file dealt out to this many clients in turn.
+    Split(usize),
+}
+
+/// The privacy a study promises.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Privacy {
+    /// c1.
+    pub clip: Clip,
+    /// What may be spent.
+    pub budget: Budget,
+    /// phi(n+1) = phi(n)/tau.
+    pub tau: f64,
+    /// The delta at which epsilon is stated.
+    pub delta: Delta,
+    /// How rho becomes epsilon.
+    pub accountant: Accountant,
+    /// Where noise comes from.
+    pub noise: NoiseKind,
+}
+
+/// Where noise comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoiseKind {
+    /// Seeded and quick; simulation only.
+    Fast,
+    /// Exact and keyed by the operating system.
+    Secure,
+}
+
+/// What only a simulation needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Simulation {
+    /// Repetitions.
+    pub trials: u32,
+    /// What is drawn anew in every trial.
+    pub redraw: Redraw,
+    /// Metrics are taken every so many rounds, and in the last.
+    pub metrics_every: u32,
+    /// Whether to solve the pooled problem for comparison.
+    pub central: bool,
+}
+
+/// What is drawn anew in every trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redraw {
+    /// The noise: the band over trials shows what privacy does to one data set.
+    Noise,
+    /// Synthetic data, the graph and the noise.
+    All,
+}
+
+/// What is special about one client.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ClientSpec {
+    /// Its eta(1).
+    pub eta: Option<f64>,
+    /// Its phi(1).
+    pub phi1: Option<Rho>,
+}
+
+impl Study {
+    /// Reads and checks a study; `origin` is its file's name in messages.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, StudyError> {
+        Self::read(&Document::parse(text, origin)?)
+    }
+
+    /// Reads and checks a parsed document.
+    pub fn read(document: &Document) -> Result<Self, StudyError> {
+        let mut top = document.reader();
+        let study = Self {
+            name: top.text("name")?.unwrap_or("study").to_string(),
+            seed: top.integer("seed", 0, i64::MAX)?.unwrap_or(1) as u64,
+            rounds: top.integer_required("rounds", 1, MOST_ROUNDS)? as u32,
+            ..tables::read(&mut top)?
+        };
+        study.check(&top)?;
+        top.finish()?;
+        Ok(study)
+    }
+
+    /// What can be checked only when all tables are read.
+    fn check(&self, top: &Reader) -> Result<(), StudyError> {
+        let nonsmooth = Regularizer::ElasticNet { l1: 1.0, l2: 0.0 };
+        let regularizer = match self.regularizer {
+            RegularizerSpec::Public(regularizer) => regularizer,
+            RegularizerSpec::PaperRule { .. } => nonsmooth,
+        };
+        if let Some(reason) = self.algorithm.refuses(&self.problem(regularizer)) {
+            return Err(top.error("algorithm", format!("cannot solve this problem: {reason}")));
+        }
+        if let Some(privacy) = &self.privacy {
+            let schedule = self.schedule(privacy).map_err(|e| top.error("privacy", format!("cannot be kept: {e}")))?;
+            self.check_client_budgets(top, &schedule)?;
+        } else if let Some(name) = self.clients.iter().find(|(_, c)| c.phi1.is_some()).map(|(n, _)| n) {
+            return Err(top.error("client", format!("\"{name}\" has a phi1, but privacy is off; remove one of them")));
+        }
+        if self.clients.values().any(|c| c.eta.is_some()) && !self.algorithm.settings().contains_key("eta") {
+            let name = self.algorithm.name();
+            return Err(
+                top.error("client", format!("gives a client its own eta, but {name} has no step size; remove it"))
+            );
+        }
+        Ok(())
+    }
+
+    /// A client's own phi(1) must be as representable in every round as the common one.
+    fn check_client_budgets(&self, top: &Reader, schedule: &Schedule) -> Result<(), StudyError> {
+        for (name, client) in &self.clients {
+            let Some(phi1) = client.phi1 else { continue };
+            let factor = phi1.get() / schedule.phi(1).get();
+            let last = schedule.phi(self.rounds).get() * factor;
+            if last > 1e10 || phi1.get() < 1e-20 {
+                let message = format!(
+                    "\"{name}\" has phi1 = {}, which cannot be kept over all rounds; choose one between 1e-20 and what keeps the last round below 1e10",
+                    phi1.get()
+                );
+                return Err(top.error("client", message));
+            }
+        }
+        Ok(())
+    }
+
+    /// The problem with a resolved regulariser.
+    pub fn problem(&self, regularizer: Regularizer) -> Problem {
+        let intercept = matches!(&self.data, DataSpec::Files { schema, .. } if schema.intercept);
+        Problem { loss: self.loss, regularizer, lambda: self.lambda, intercept }
+    }
+
+    /// phi(n) for all rounds.
+    pub fn schedule(&self, privacy: &Privacy) -> Result<Schedule, BudgetError> {
+        let Privacy { budget, accountant, delta, tau, .. } = *privacy;
+        self.algorithm.schedule(budget, accountant, delta, self.rounds, tau)
+    }
+
+    /// By what a client's phi(n) differs from the schedule's.
+    pub fn budget_factor(&self, schedule: &Schedule, client: &ClientSpec) -> f64 {
+        client.phi1.map_or(1.0, |phi1| phi1.get() / schedule.phi(1).get())
+    }
+
+    /// The rho and epsilon that the most exposed client has spent after `round` rounds.
+    pub fn spent(&self, privacy: &Privacy, schedule: &Schedule, round: u32) -> (Rho, Epsilon) {
+        let factors = self.clients.values().map(|c| self.budget_factor(schedule, c));
+        let worst = factors.fold(1.0, f64::max);
+        let rho = Rho::new(schedule.spent(round).get() * worst).expect("checked with the study");
+        let by_accountant = privacy.accountant.epsilon(rho, privacy.delta);
+        // The classic proof is about the whole run; before its end the accountant's word is as good as any.
+        let own = self.algorithm.own_epsilon(privacy.budget).filter(|_| round == self.rounds && worst == 1.0);
+        (rho, own.unwrap_or(by_accountant))
+    }
+}
+
+/// The registry as the choices of `algorithm.name`.
+fn algorithms() -> Vec<(&'static str, &'static crate::algorithm::Entry)> {
+    REGISTRY.iter().map(|entry| (entry.name, entry)).collect()
+}
