@@ -1,1 +1,73 @@
-fn main() {}
+//! Undertone: private learning among peers, with no server.
+
+mod account;
+mod new;
+mod simulate;
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Private learning among peers, with no server.
+///
+/// Each peer keeps its records, speaks only to its neighbours, and everything it says is noised so that the whole
+/// conversation stays within an (epsilon, delta) budget.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Run a study with all clients in this process
+    Simulate(simulate::Arguments),
+    /// Answer privacy questions without a study: what a budget is worth, and how it spreads over rounds
+    Account(account::Arguments),
+    /// Write a commented example study
+    New(new::Arguments),
+}
+
+/// Why a command did not do its job.
+enum Failure {
+    /// The input is wrong: exit code 2.
+    Input(String),
+    /// The machine did not cooperate: exit code 1.
+    Machine(String),
+}
+
+impl Failure {
+    fn input(reason: impl Display) -> Self {
+        Failure::Input(reason.to_string())
+    }
+
+    fn machine(reason: impl Display) -> Self {
+        Failure::Machine(reason.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().verb {
+        Verb::Simulate(arguments) => simulate::run(&arguments),
+        Verb::Account(arguments) => account::run(&arguments),
+        Verb::New(arguments) => new::run(&arguments),
+    };
+    let (message, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Input(message)) => (message, 2),
+        Err(Failure::Machine(message)) => (message, 1),
+    };
+    eprintln!("error: {message}");
+    ExitCode::from(code)
+}
+
+/// Prints to standard output; a reader that went away (`| head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::{ErrorKind, Write};
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::machine(format!("standard output: {e}"))),
+        _ => Ok(()),
+    }
+}

@@ -45,7 +45,7 @@ pub enum Protection<'a> {
 
 /// What one client carries from round to round and what it computes, as slices of length P.
 pub struct State<'a> {
-    /// gamma_k, a function of released points; empty for algorithms without a dual.
+    /// gamma_k, a function of released points.
     pub gamma: &'a mut [f64],
     /// w_k(n): private, known to the client alone.
     pub w: &'a mut [f64],

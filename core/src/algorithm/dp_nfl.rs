@@ -26,10 +26,6 @@ impl Algorithm for DpNfl {
         self.0.settings()
     }
 
-    fn has_dual(&self) -> bool {
-        self.0.has_dual()
-    }
-
     fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
         self.0.sensitivity(facts, round)
     }

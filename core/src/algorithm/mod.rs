@@ -116,9 +116,6 @@ pub trait Algorithm: Debug + Send + Sync {
         true
     }
 
-    /// Whether the client carries a dual variable gamma_k from round to round.
-    fn has_dual(&self) -> bool;
-
     /// How far replacing one record can move w_k(n).
     fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity;
 
@@ -139,7 +136,7 @@ pub trait Algorithm: Debug + Send + Sync {
         None
     }
 
-    /// Computes w_k(n) and updates gamma_k. `gamma` is empty for algorithms without a dual.
+    /// Computes w_k(n) and updates the dual gamma_k, which starts at zero; algorithms without a dual leave it alone.
     fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError>;
 }
 

@@ -76,10 +76,6 @@ impl Algorithm for PAdmm {
         self.clipped
     }
 
-    fn has_dual(&self) -> bool {
-        true
-    }
-
     /// 2 c1/(M mu), widened by what the inner solver may be off: a gradient of TOLERANCE is TOLERANCE/mu of distance.
     fn sensitivity(&self, facts: Facts, _: u32) -> Sensitivity {
         // An intercept is not penalised, so it alone would move further.

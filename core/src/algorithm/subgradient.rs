@@ -35,10 +35,6 @@ impl Algorithm for Subgradient {
         table
     }
 
-    fn has_dual(&self) -> bool {
-        false
-    }
-
     /// Delta_k(n) = 2 eta(n) c1/M_k.
     fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
         Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(self.eta.at(round, facts.eta))

@@ -54,10 +54,6 @@ impl Algorithm for ZcdpNfl {
         table
     }
 
-    fn has_dual(&self) -> bool {
-        true
-    }
-
     /// Delta_k(n) = 2 c1/(M_k a_k(n)): all else in w_k(n) is public.
     fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
         let a = self.curvature(facts.degree, round, facts.eta);

@@ -40,6 +40,7 @@ const LARGEST_RHO: f64 = 1e10;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     phi: Vec<f64>,
+    spent: Vec<f64>,
 }
 
 impl Schedule {
@@ -90,7 +91,12 @@ impl Schedule {
                 return Err(BudgetError::TooLarge { round, rho });
             }
         }
-        Ok(Self { phi })
+        let mut sum = 0.0;
+        let running = phi.iter().map(|phi| {
+            sum += phi;
+            sum
+        });
+        Ok(Self { spent: running.collect(), phi })
     }
 
     /// phi(n), the rho that round `n` (from 1) may spend.
@@ -100,7 +106,7 @@ impl Schedule {
 
     /// Total rho after `round` rounds: the sum of phi(n) over n = 1..=round, both ends included.
     pub fn spent(&self, round: u32) -> Rho {
-        let sum: f64 = self.phi[..round as usize].iter().sum();
+        let sum = if round == 0 { 0.0 } else { self.spent[round as usize - 1] };
         Rho::new(sum * (1.0 + SLACK / 4.0)).expect("a sum of checked terms")
     }
 

@@ -1,0 +1,113 @@
+//! `undertone account`: privacy questions without a study.
+
+use serde_json::{Map, Value, json};
+use undertone_core::privacy::{Accountant, Budget, Delta, Epsilon, Rho, Schedule};
+
+use crate::{Failure, print};
+
+#[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("given").required(true).args(["rho_total", "epsilon", "phi1"])))]
+pub struct Arguments {
+    /// A total rho: what epsilon is it worth?
+    #[arg(long, value_name = "R", conflicts_with_all = ["rounds", "tau"])]
+    rho_total: Option<f64>,
+
+    /// A total epsilon: how much rho may be spent, and how much in the first round?
+    #[arg(long, value_name = "E")]
+    epsilon: Option<f64>,
+
+    /// The rho of the first round: what does the whole run cost?
+    #[arg(long, value_name = "PHI")]
+    phi1: Option<f64>,
+
+    /// The delta at which epsilon is stated
+    #[arg(long, value_name = "D")]
+    delta: f64,
+
+    /// Number of rounds
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    rounds: u32,
+
+    /// Growth of the cost from round to round: phi(n+1) = phi(n)/tau, 0 < tau <= 1
+    #[arg(long, value_name = "t", default_value_t = 1.0)]
+    tau: f64,
+
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let delta = Delta::new(arguments.delta).map_err(Failure::input)?;
+    if !(arguments.tau > 0.0 && arguments.tau <= 1.0) {
+        return Err(Failure::input(format!("--tau {} is not possible; write a number above 0 and at most 1", arguments.tau)));
+    }
+    let answer = match (arguments.rho_total, arguments.epsilon, arguments.phi1) {
+        (Some(rho), _, _) => {
+            let rho = Rho::new(rho).map_err(Failure::input)?;
+            of_rho(rho, delta)
+        }
+        (_, Some(epsilon), _) => {
+            let epsilon = Epsilon::new(epsilon).map_err(Failure::input)?;
+            of_epsilon(epsilon, delta, arguments)?
+        }
+        (_, _, Some(phi1)) => {
+            let phi1 = Rho::new(phi1).map_err(Failure::input)?;
+            let schedule = Schedule::geometric_from_first(phi1, arguments.rounds, arguments.tau).map_err(Failure::input)?;
+            of_rho(schedule.spent(arguments.rounds), delta)
+        }
+        _ => unreachable!("clap asks for one of them"),
+    };
+    if arguments.json { print(&answer.to_string()) } else { print(&table(&answer)) }
+}
+
+/// One number per accountant.
+fn each(f: impl Fn(Accountant) -> Result<f64, Failure>) -> Result<Value, Failure> {
+    let numbers: Result<Map<String, Value>, Failure> =
+        Accountant::ALL.iter().map(|&a| Ok((a.name().to_string(), json!(f(a)?)))).collect();
+    Ok(Value::Object(numbers?))
+}
+
+fn of_rho(rho: Rho, delta: Delta) -> Value {
+    let epsilon = each(|a| Ok(a.epsilon(rho, delta).get())).unwrap_or(Value::Null);
+    json!({ "rho_total": rho.get(), "delta": delta.get(), "epsilon": epsilon })
+}
+
+fn of_epsilon(epsilon: Epsilon, delta: Delta, arguments: &Arguments) -> Result<Value, Failure> {
+    let (rounds, tau) = (arguments.rounds, arguments.tau);
+    let first = |a: Accountant| {
+        let schedule = Budget::Epsilon(epsilon).schedule(a, delta, rounds, tau).map_err(Failure::input)?;
+        Ok(schedule.phi(1).get())
+    };
+    Ok(json!({
+        "epsilon": epsilon.get(),
+        "delta": delta.get(),
+        "rounds": rounds,
+        "tau": tau,
+        "rho_total": each(|a| Ok(a.rho(epsilon, delta).get()))?,
+        "phi_1": each(first)?,
+    }))
+}
+
+/// The plain numbers in one line, then a column for every question and a row for every accountant.
+fn table(answer: &Value) -> String {
+    let fields = answer.as_object().expect("an answer is an object");
+    let given: Vec<String> =
+        fields.iter().filter(|(_, v)| v.is_number()).map(|(key, value)| format!("{key} = {value}")).collect();
+    let asked: Vec<(&String, &Value)> = fields.iter().filter(|(_, v)| v.is_object()).collect();
+    let mut lines = vec![given.join(", "), String::new()];
+    let head: String = asked.iter().map(|(key, _)| format!("{key:>16}")).collect();
+    lines.push(format!("{:<12}{head}", "accountant"));
+    for accountant in Accountant::ALL {
+        let name = accountant.name();
+        let row: String =
+            asked.iter().map(|(_, v)| format!("{:>16}", significant(v[name].as_f64().unwrap_or(f64::NAN)))).collect();
+        lines.push(format!("{name:<12}{row}"));
+    }
+    lines.join("\n")
+}
+
+/// Seven digits, without an exponent where it can be read without.
+fn significant(v: f64) -> String {
+    if v == 0.0 || (1e-4..1e6).contains(&v.abs()) { format!("{v:.7}") } else { format!("{v:.6e}") }
+}

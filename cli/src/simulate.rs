@@ -1,0 +1,156 @@
+//! `undertone simulate`: a study with all clients in this process.
+
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use undertone_core::study::{DataSpec, Document, Study};
+use undertone_sim::folder::FolderError;
+use undertone_sim::{Outcome, SimError, folder};
+
+use crate::new::EXAMPLE;
+use crate::{Failure, print};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The study; without one, the example that `undertone new` writes
+    study: Option<PathBuf>,
+
+    /// File or folder with the data, in place of the study's data.path
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+
+    /// Run folder; without it the first free one of undertone-run, undertone-run-2, ...
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Replace one key of the study, such as privacy.epsilon=2 (may be repeated)
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Number of threads; without it, one per core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Option<u32>,
+
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let study = read(arguments)?;
+    if arguments.data.is_some() && matches!(study.data, DataSpec::Synthetic { .. }) {
+        return Err(Failure::input("--data: the study draws synthetic data; set data.source to folder, column or split"));
+    }
+    let out = arguments.out.clone().unwrap_or_else(free_folder);
+    folder::prepare(&out).map_err(refused)?;
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(arguments.threads.unwrap_or(0) as usize)
+        .build()
+        .map_err(Failure::machine)?;
+    let bar = ProgressBar::new(1000).with_style(
+        ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})").expect("a fixed template"),
+    );
+    bar.set_message(study.name.clone());
+    let progress = |share: f64| bar.set_position((share * 1000.0) as u64);
+    let outcome = pool.install(|| undertone_sim::run(&study, arguments.data.as_deref(), &progress));
+    bar.finish_and_clear();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // Nothing was written: leave no empty folder behind.
+            let _ = std::fs::remove_dir(&out);
+            return Err(failed(error));
+        }
+    };
+    folder::write(&outcome, &out).map_err(refused)?;
+    for notice in outcome.notices() {
+        eprintln!("note: {notice}");
+    }
+    if arguments.json {
+        print(&outcome.to_json().to_string())
+    } else {
+        print(&report(&outcome, &out))
+    }
+}
+
+/// The study with its `--set`s, its data path made relative to where the study lies.
+fn read(arguments: &Arguments) -> Result<Study, Failure> {
+    let (text, origin) = match &arguments.study {
+        None => (EXAMPLE.to_string(), "the example study".to_string()),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| Failure::input(format!("{}: cannot be read ({e}); check the path", path.display())))?;
+            (text, path.display().to_string())
+        }
+    };
+    let mut document = Document::parse(&text, &origin).map_err(Failure::input)?;
+    for assignment in &arguments.set {
+        document.set(assignment).map_err(Failure::input)?;
+    }
+    let mut study = Study::read(&document).map_err(Failure::input)?;
+    if let (DataSpec::Files { path: Some(path), .. }, Some(file)) = (&mut study.data, &arguments.study)
+        && let Some(folder) = file.parent()
+    {
+        *path = folder.join(&*path).display().to_string();
+    }
+    Ok(study)
+}
+
+fn free_folder() -> PathBuf {
+    let names = std::iter::once("undertone-run".to_string()).chain((2..).map(|i| format!("undertone-run-{i}")));
+    names.map(PathBuf::from).find(|path| !path.exists()).expect("the numbers do not end")
+}
+
+fn refused(error: FolderError) -> Failure {
+    match error {
+        FolderError::Occupied(_) => Failure::input(error),
+        FolderError::Io(..) | FolderError::Plot(_) => Failure::machine(error),
+    }
+}
+
+fn failed(error: SimError) -> Failure {
+    match error {
+        SimError::Noise(_) => Failure::machine(error),
+        _ => Failure::input(error),
+    }
+}
+
+fn report(outcome: &Outcome, out: &Path) -> String {
+    let last = outcome.last();
+    let study = &outcome.study;
+    let mut lines = vec![format!(
+        "{}: {} over {} rounds, {} clients, {} edges, {} records, {} trial(s), {:.2} s",
+        study.name,
+        study.algorithm.name(),
+        study.rounds,
+        outcome.names.len(),
+        outcome.edges,
+        outcome.records,
+        study.simulation.trials,
+        outcome.seconds
+    )];
+    if let Some(error) = &last.error {
+        lines.push("normalised error, summed over clients (mean of trials, 10% to 90%)".into());
+        for (name, band) in ["w, before the noise", "released", "average of released"].iter().zip(error) {
+            lines.push(format!("  {name:<22}{:>12.4e}   {:.2e} to {:.2e}", band.mean, band.q10, band.q90));
+        }
+    }
+    lines.push(format!("objective {:.6}, consensus distance {:.3e}", last.objective.mean, last.consensus.mean));
+    if let (Some(privacy), Some(rho), Some(epsilon)) = (&study.privacy, last.rho, last.epsilon)
+        && study.algorithm.clips()
+    {
+        let others: Vec<String> = outcome
+            .epsilons()
+            .unwrap_or_default()
+            .iter()
+            .map(|(accountant, e)| format!("{} {e:.4}", accountant.name()))
+            .collect();
+        lines.push(format!(
+            "privacy spent: epsilon {epsilon:.6} at delta {:e}, rho {rho:.6} (by accountant: {})",
+            privacy.delta.get(),
+            others.join(", ")
+        ));
+    }
+    lines.push(format!("written to {}", out.display()));
+    lines.join("\n")
+}

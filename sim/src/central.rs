@@ -1,0 +1,263 @@
+//! The central solution: what one party holding all records would compute, by an interior-point solver.
+//!
+//! ```text
+//! minimise  sum_k (1/M_k) sum_j loss(x_kj, y_kj; w) + lambda R(w)
+//! ```
+//!
+//! Clipping a record's gradient to c1 replaces its loss by one whose slope is clamped to t_j = c1/||x_j||. That is the infimal
+//! convolution of the loss with t_j |.|, so the clipped problem is a cone program too; its solution is where a noise-free clipped
+//! run really goes.
+
+use clarabel::algebra::CscMatrix;
+use clarabel::solver::{
+    DefaultSettings, DefaultSolver, ExponentialConeT, IPSolver, NonnegativeConeT, SolverStatus, SupportedConeT, ZeroConeT,
+};
+use undertone_core::loss::AnyLoss;
+use undertone_core::problem::Problem;
+use undertone_core::records::Scratch;
+
+use crate::data::Population;
+
+/// Pooled problems with more matrix entries or features than this are not solved.
+pub const MOST_ENTRIES: usize = 4_000_000;
+/// See [`MOST_ENTRIES`].
+pub const MOST_FEATURES: usize = 1000;
+
+/// A minimiser of the pooled problem.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Central {
+    /// w_c.
+    pub w: Vec<f64>,
+    /// The study's objective at w_c, whichever losses were pooled.
+    pub objective: f64,
+}
+
+/// Which losses to pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Losses {
+    /// The study's.
+    Exact,
+    /// Those whose gradients are the clipped ones.
+    Clipped,
+}
+
+/// Solves the pooled problem, or says why it cannot.
+pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Result<Central, String> {
+    let entries = population.total_records() * (population.features() + 4);
+    if entries > MOST_ENTRIES || population.features() > MOST_FEATURES {
+        return Err(format!(
+            "the pooled problem has {} records of {} features, too many to solve centrally",
+            population.total_records(),
+            population.features()
+        ));
+    }
+    let mut program = Program::new(population.features());
+    program.add_regularizer(problem);
+    for k in 0..population.clients() {
+        let records = population.records(k);
+        let mut x = vec![0.0; population.features()];
+        for j in 0..records.len() {
+            let (y, limit) = records.read(j, &mut x);
+            let limit = if losses == Losses::Clipped { limit } else { f64::INFINITY };
+            program.add_record(problem.loss, &x, y, 1.0 / records.len() as f64, limit);
+        }
+    }
+    let w = program.solve()?;
+    let mut scratch = Scratch::default();
+    let objective = (0..population.clients())
+        .map(|k| problem.local_objective(population.records(k), population.clients(), &w, &mut scratch))
+        .sum();
+    Ok(Central { w, objective })
+}
+
+/// minimise x.P x/2 + q.x subject to rows of b - A x in cones, collected piece by piece.
+struct Program {
+    /// The quadratic cost of w alone, dense, by rows; only the upper triangle counts.
+    gram: Vec<f64>,
+    features: usize,
+    quadratic: Vec<(usize, usize, f64)>,
+    linear: Vec<f64>,
+    equal: Rows,
+    nonnegative: Rows,
+    exponential: Rows,
+}
+
+/// Rows of b - A x.
+#[derive(Default)]
+struct Rows {
+    entries: Vec<(usize, usize, f64)>,
+    right: Vec<f64>,
+}
+
+impl Rows {
+    /// Adds the row `right` - sum of coefficient times variable.
+    fn push(&mut self, coefficients: impl IntoIterator<Item = (usize, f64)>, right: f64) {
+        let row = self.right.len();
+        self.entries.extend(coefficients.into_iter().filter(|(_, v)| *v != 0.0).map(|(column, v)| (row, column, v)));
+        self.right.push(right);
+    }
+}
+
+/// The weights with their columns, times a factor.
+fn scaled(x: &[f64], factor: f64) -> impl Iterator<Item = (usize, f64)> {
+    x.iter().map(move |v| factor * v).enumerate()
+}
+
+impl Program {
+    fn new(features: usize) -> Self {
+        Self {
+            gram: vec![0.0; features * features],
+            features,
+            quadratic: Vec::new(),
+            linear: vec![0.0; features],
+            equal: Rows::default(),
+            nonnegative: Rows::default(),
+            exponential: Rows::default(),
+        }
+    }
+
+    /// A new variable with that linear cost.
+    fn variable(&mut self, cost: f64) -> usize {
+        self.linear.push(cost);
+        self.linear.len() - 1
+    }
+
+    /// A new variable that is at least zero.
+    fn nonnegative_variable(&mut self, cost: f64) -> usize {
+        let variable = self.variable(cost);
+        self.nonnegative.push([(variable, -1.0)], 0.0);
+        variable
+    }
+
+    fn add_regularizer(&mut self, problem: &Problem) {
+        let (l1, l2) = problem.regularizer.weights();
+        let penalized = problem.penalized(&self.linear).len();
+        for p in 0..penalized {
+            if l2 * problem.lambda > 0.0 {
+                self.gram[p * self.features + p] += 2.0 * l2 * problem.lambda;
+            }
+            if l1 * problem.lambda > 0.0 {
+                let size = self.variable(l1 * problem.lambda);
+                self.nonnegative.push([(p, 1.0), (size, -1.0)], 0.0);
+                self.nonnegative.push([(p, -1.0), (size, -1.0)], 0.0);
+            }
+        }
+    }
+
+    /// Adds `weight` times the loss of one record, its slope clamped to `limit`.
+    fn add_record(&mut self, loss: AnyLoss, x: &[f64], y: f64, weight: f64, limit: f64) {
+        match loss {
+            AnyLoss::Squared(_) if limit.is_infinite() => {
+                for p in 0..x.len() {
+                    self.linear[p] -= 2.0 * weight * y * x[p];
+                    for q in p..x.len() {
+                        self.gram[p * x.len() + q] += 2.0 * weight * x[p] * x[q];
+                    }
+                }
+            }
+            AnyLoss::Squared(_) => self.add_residual(x, y, Some(2.0 * weight), weight * limit, weight * limit),
+            AnyLoss::Huber(huber) => {
+                let slope = weight * huber.threshold.min(limit);
+                self.add_residual(x, y, Some(weight), slope, slope);
+            }
+            AnyLoss::Absolute(_) => {
+                let slope = weight * limit.min(1.0);
+                self.add_residual(x, y, None, slope, slope);
+            }
+            AnyLoss::Quantile(quantile) => {
+                let (below, above) = (quantile.level.min(limit), (1.0 - quantile.level).min(limit));
+                self.add_residual(x, y, None, weight * below, weight * above);
+            }
+            AnyLoss::Hinge(_) => {
+                let short = self.nonnegative_variable(weight * limit.min(1.0));
+                self.nonnegative.push(scaled(x, -y).chain([(short, -1.0)]), -1.0);
+            }
+            AnyLoss::Logistic(_) => self.add_logistic(x, y, weight, limit),
+        }
+    }
+
+    /// y - x.w = z + above - below, at cost curvature z^2/2 + up above + down below.
+    fn add_residual(&mut self, x: &[f64], y: f64, curvature: Option<f64>, up: f64, down: f64) {
+        let above = self.nonnegative_variable(up);
+        let below = self.nonnegative_variable(down);
+        let mut parts = vec![(above, 1.0), (below, -1.0)];
+        if let Some(curvature) = curvature {
+            let z = self.variable(0.0);
+            self.quadratic.push((z, z, curvature));
+            parts.push((z, 1.0));
+        }
+        self.equal.push(scaled(x, 1.0).chain(parts), y);
+    }
+
+    /// s >= ln(1 + exp(-m)), m = y x.w + ease: exp(-m - s) <= p, exp(-s) <= q, p + q <= 1. `ease` costs the slope limit.
+    fn add_logistic(&mut self, x: &[f64], y: f64, weight: f64, limit: f64) {
+        let s = self.variable(weight);
+        let p = self.variable(0.0);
+        let q = self.variable(0.0);
+        self.nonnegative.push([(p, 1.0), (q, 1.0)], 1.0);
+        let mut exponent: Vec<(usize, f64)> = scaled(x, y).chain([(s, 1.0)]).collect();
+        if limit < 1.0 {
+            let ease = self.nonnegative_variable(weight * limit);
+            exponent.push((ease, 1.0));
+        }
+        for (exponent, bound) in [(exponent, p), (vec![(s, 1.0)], q)] {
+            self.exponential.push(exponent, 0.0);
+            self.exponential.push([], 1.0);
+            self.exponential.push([(bound, -1.0)], 0.0);
+        }
+    }
+
+    /// w at the minimum.
+    fn solve(mut self) -> Result<Vec<f64>, String> {
+        let features = self.features;
+        let upper = (0..features).flat_map(|p| (p..features).map(move |q| (p, q)));
+        self.quadratic.extend(upper.map(|(p, q)| (p, q, self.gram[p * features + q])).filter(|e| e.2 != 0.0));
+        let variables = self.linear.len();
+        let quadratic = matrix(variables, variables, vec![(0, &self.quadratic)]);
+        let counts = [&self.equal, &self.nonnegative, &self.exponential].map(|rows| rows.right.len());
+        let constraints = matrix(
+            counts.iter().sum(),
+            variables,
+            vec![
+                (0, &self.equal.entries),
+                (counts[0], &self.nonnegative.entries),
+                (counts[0] + counts[1], &self.exponential.entries),
+            ],
+        );
+        let right = [self.equal.right, self.nonnegative.right, self.exponential.right].concat();
+        let mut cones: Vec<SupportedConeT<f64>> = vec![ZeroConeT(counts[0]), NonnegativeConeT(counts[1])];
+        cones.extend((0..counts[2] / 3).map(|_| ExponentialConeT()));
+        // As far as double precision goes; the solver stops by itself where it can go no further.
+        let settings = DefaultSettings {
+            verbose: false,
+            tol_gap_abs: 1e-13,
+            tol_gap_rel: 1e-13,
+            tol_feas: 1e-13,
+            reduced_tol_gap_abs: 1e-9,
+            reduced_tol_gap_rel: 1e-9,
+            reduced_tol_feas: 1e-9,
+            ..DefaultSettings::default()
+        };
+        let mut solver = DefaultSolver::new(&quadratic, &self.linear, &constraints, &right, &cones, settings)
+            .map_err(|e| format!("the central solver refused the problem ({e})"))?;
+        solver.solve();
+        match solver.solution.status {
+            SolverStatus::Solved | SolverStatus::AlmostSolved | SolverStatus::InsufficientProgress => {
+                Ok(solver.solution.x[..features].to_vec())
+            }
+            status => Err(format!("the central solver ended with {status:?}")),
+        }
+    }
+}
+
+/// Upper-triangular or general entries as a sparse matrix; entries at the same place add up.
+fn matrix(rows: usize, columns: usize, parts: Vec<(usize, &Vec<(usize, usize, f64)>)>) -> CscMatrix<f64> {
+    let entries = || parts.iter().flat_map(|(offset, part)| part.iter().map(move |&(r, c, v)| (r + offset, c, v)));
+    CscMatrix::new_from_triplets(
+        rows,
+        columns,
+        entries().map(|e| e.0).collect(),
+        entries().map(|e| e.1).collect(),
+        entries().map(|e| e.2).collect(),
+    )
+}

@@ -1,0 +1,129 @@
+//! The three ways in which files divide into clients.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use undertone_core::privacy::Clip;
+use undertone_core::schema::{Cell, Schema};
+use undertone_core::study::Layout;
+
+use super::{DataError, Loaded, Population, assemble, table};
+
+/// Reads, checks and encodes the files of a study.
+pub fn load(
+    layout: &Layout,
+    path: &str,
+    schema: &Schema,
+    classification: bool,
+    clip: Option<Clip>,
+) -> Result<Population, DataError> {
+    let path = Path::new(path);
+    let encoder = Encoder { schema, classification };
+    let clients = match layout {
+        Layout::Folder => folder(path, &encoder)?,
+        Layout::Column(column) => by_column(path, column, &encoder)?,
+        Layout::Split(clients) => split(path, *clients, &encoder)?,
+    };
+    if clients.len() < 2 {
+        let message = format!("gives {} client; learning among peers needs at least two", clients.len());
+        return Err(DataError::new(path.display(), message));
+    }
+    Ok(assemble(clients, schema.feature_names().len(), clip))
+}
+
+struct Encoder<'a> {
+    schema: &'a Schema,
+    classification: bool,
+}
+
+impl Encoder<'_> {
+    /// The schema's columns: features, then the target, then `more`.
+    fn wanted<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let columns = self.schema.features.iter().chain([&self.schema.target]);
+        columns.map(|c| c.name.as_str()).chain(more.iter().copied()).collect()
+    }
+
+    fn push(&self, row: &[Cell], place: &str, client: &mut Loaded) -> Result<(), DataError> {
+        let mut x = Vec::new();
+        let encoded = self.schema.encode(row, self.classification, &mut x);
+        client.targets.push(encoded.map_err(|e| DataError::new(place, e))?);
+        client.rows.append(&mut x);
+        Ok(())
+    }
+}
+
+fn empty(name: impl Into<String>) -> Loaded {
+    Loaded { name: name.into(), rows: Vec::new(), targets: Vec::new() }
+}
+
+fn no_records(place: impl ToString) -> DataError {
+    DataError::new(place, "holds no records; every client needs at least one")
+}
+
+/// One file per client, named after the file, in the order of the names.
+fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+    let entries = std::fs::read_dir(path)
+        .map_err(|e| DataError::new(path.display(), format!("cannot be listed ({e}); it must be a folder")))?;
+    let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| table::is_table(p)).collect();
+    files.sort();
+    let mut clients: Vec<Loaded> = Vec::new();
+    for file in files {
+        let name = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+        if clients.iter().any(|c| c.name == name) {
+            return Err(DataError::new(file.display(), format!("is a second file for client \"{name}\"; keep one")));
+        }
+        let mut client = empty(name);
+        table::read(&file, &encoder.wanted(&[]), &mut |row, place| encoder.push(row, place, &mut client))?;
+        if client.targets.is_empty() {
+            return Err(no_records(file.display()));
+        }
+        clients.push(client);
+    }
+    if clients.is_empty() {
+        return Err(DataError::new(path.display(), "holds no .csv or .parquet files; put one there for each client"));
+    }
+    Ok(clients)
+}
+
+/// One file with a column that names the client; clients stand in the order of their names.
+fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+    let mut clients: Vec<Loaded> = Vec::new();
+    let mut index: HashMap<String, usize> = HashMap::new();
+    table::read(path, &encoder.wanted(&[column]), &mut |row, place| {
+        let name = match row.last().expect("the client column was asked for") {
+            Cell::Missing => {
+                return Err(DataError::new(place, format!("column \"{column}\": the cell is empty; it must name the client")));
+            }
+            Cell::Number(v) => v.to_string(),
+            Cell::Text(text) => text.trim().to_string(),
+        };
+        let k = *index.entry(name.clone()).or_insert_with(|| {
+            clients.push(empty(name));
+            clients.len() - 1
+        });
+        encoder.push(row, place, &mut clients[k])
+    })?;
+    if clients.is_empty() {
+        return Err(no_records(path.display()));
+    }
+    clients.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(clients)
+}
+
+/// One file dealt out row by row: record j goes to client j mod K.
+fn split(path: &Path, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+    let mut clients: Vec<Loaded> = Vec::new();
+    let mut rows = 0usize;
+    table::read(path, &encoder.wanted(&[]), &mut |row, place| {
+        if rows < count {
+            clients.push(empty((rows + 1).to_string()));
+        }
+        rows += 1;
+        encoder.push(row, place, &mut clients[(rows - 1) % count])
+    })?;
+    if clients.len() < count {
+        let message = format!("holds {rows} records, too few for {count} clients; lower data.clients");
+        return Err(DataError::new(path.display(), message));
+    }
+    Ok(clients)
+}

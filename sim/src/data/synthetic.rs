@@ -1,0 +1,45 @@
+//! Synthetic data as in the paper: every client observes the same unknown w through noise.
+
+use rand_distr::{Distribution, StandardNormal};
+use undertone_core::privacy::{Clip, Stream};
+use undertone_core::records;
+
+/// Streams of this "round" belong to data; noise starts at round 1.
+const DATA: u32 = 0;
+/// The "client" that draws the unknown w.
+const TRUTH: u32 = u32::MAX;
+
+/// x ~ N(0, I), y = x.w + noise (or its sign, for classification), w ~ N(0, I).
+pub struct Law {
+    seed: u64,
+    trial: u32,
+    noise: f64,
+    classification: bool,
+    truth: Vec<f64>,
+}
+
+impl Law {
+    pub fn new(seed: u64, trial: u32, features: usize, noise: f64, classification: bool) -> Self {
+        let mut rng = Stream { trial, client: TRUTH, round: DATA }.fast(seed);
+        let truth = (0..features).map(|_| StandardNormal.sample(&mut rng)).collect();
+        Self { seed, trial, noise, classification, truth }
+    }
+
+    /// Fills the storage of one client.
+    pub fn draw(&self, client: usize, count: usize, clip: Option<Clip>, storage: &mut [f64]) {
+        let mut rng = Stream { trial: self.trial, client: client as u32, round: DATA }.fast(self.seed);
+        let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
+        let mut x = vec![0.0; self.truth.len()];
+        for j in 0..count {
+            x.fill_with(&mut normal);
+            let clean: f64 = x.iter().zip(&self.truth).map(|(x, w)| x * w).sum();
+            let observed = clean + self.noise * normal();
+            let y = match (self.classification, observed > 0.0) {
+                (false, _) => observed,
+                (true, true) => 1.0,
+                (true, false) => -1.0,
+            };
+            records::store(storage, count, j, &x, y, clip);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What is measured in a round, and what many trials say together.
+
+use rayon::prelude::*;
+use serde::Serialize;
+use undertone_core::problem::Problem;
+use undertone_core::records::Scratch;
+
+use crate::central::Central;
+use crate::data::{CHUNK, Population};
+
+/// The three models a client has after round n.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct PerModel {
+    /// w_k(n): before the noise, known to client k alone.
+    pub w: f64,
+    /// w~_k(n): what was released.
+    pub released: f64,
+    /// The mean of w~_k(1), ..., w~_k(n).
+    pub average: f64,
+}
+
+impl PerModel {
+    fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        Self { w: f(self.w), released: f(self.released), average: f(self.average) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            w: self.w + other.w,
+            released: self.released + other.released,
+            average: self.average + other.average,
+        }
+    }
+}
+
+/// The metrics of one round of one trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Metrics {
+    /// sum_k ||w_k - w_c||^2/||w_c||^2 against the central solution.
+    pub error: Option<PerModel>,
+    /// The same against the solution of the clipped problem.
+    pub surrogate_error: Option<PerModel>,
+    /// sum_k f_k(w~_k(n)).
+    pub objective: f64,
+    /// Root mean square distance of the released models from their mean.
+    pub consensus: f64,
+}
+
+/// All clients' models after a round, flat.
+pub struct Models<'a> {
+    /// w_k(n).
+    pub w: &'a [f64],
+    /// w~_k(n).
+    pub released: &'a [f64],
+    /// Running averages.
+    pub average: &'a [f64],
+}
+
+/// What models are measured against.
+pub struct Yardstick<'a> {
+    /// The data.
+    pub population: &'a Population,
+    /// The problem.
+    pub problem: &'a Problem,
+    /// The central solution, if there is one.
+    pub central: Option<&'a Central>,
+    /// The solution of the clipped problem, if there is one.
+    pub surrogate: Option<&'a Central>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct Sums {
+    error: PerModel,
+    surrogate: PerModel,
+    objective: f64,
+    spread: f64,
+}
+
+impl Yardstick<'_> {
+    /// Takes all metrics. Sums run over clients in chunks of fixed size, so they do not depend on the threads.
+    pub fn measure(&self, models: &Models) -> Metrics {
+        let features = self.population.features();
+        let clients = self.population.clients();
+        let mean = mean(models.released, features);
+        let chunks = clients.div_ceil(CHUNK);
+        let chunk = |index: usize| self.measure_chunk(models, &mean, index * CHUNK..((index + 1) * CHUNK).min(clients));
+        let parts: Vec<Sums> =
+            if chunks == 1 { vec![chunk(0)] } else { (0..chunks).into_par_iter().map(chunk).collect() };
+        let total = parts.iter().fold(Sums::default(), |a, b| Sums {
+            error: a.error.plus(b.error),
+            surrogate: a.surrogate.plus(b.surrogate),
+            objective: a.objective + b.objective,
+            spread: a.spread + b.spread,
+        });
+        let relative = |central: Option<&Central>, sums: PerModel| {
+            let size = central.map(|c| c.w.iter().map(|v| v * v).sum::<f64>())?;
+            (size > 0.0).then(|| sums.map(|v| v / size))
+        };
+        Metrics {
+            error: relative(self.central, total.error),
+            surrogate_error: relative(self.surrogate, total.surrogate),
+            objective: total.objective,
+            consensus: (total.spread / clients as f64).sqrt(),
+        }
+    }
+
+    fn measure_chunk(&self, models: &Models, mean: &[f64], range: std::ops::Range<usize>) -> Sums {
+        let features = self.population.features();
+        let mut scratch = Scratch::default();
+        let mut sums = Sums::default();
+        for k in range {
+            let own = |all: &[f64], centre: &[f64]| distance(&all[k * features..][..features], centre);
+            let all = |centre: &[f64]| PerModel {
+                w: own(models.w, centre),
+                released: own(models.released, centre),
+                average: own(models.average, centre),
+            };
+            if let Some(central) = self.central {
+                sums.error = sums.error.plus(all(&central.w));
+            }
+            if let Some(surrogate) = self.surrogate {
+                sums.surrogate = sums.surrogate.plus(all(&surrogate.w));
+            }
+            let released = &models.released[k * features..][..features];
+            let records = self.population.records(k);
+            sums.objective +=
+                self.problem.local_objective(records, self.population.clients(), released, &mut scratch);
+            sums.spread += distance(released, mean);
+        }
+        sums
+    }
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+}
+
+/// The mean over clients of vectors laid out flat.
+pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
+    let mut sum = vec![0.0; features];
+    for point in flat.chunks_exact(features) {
+        for (sum, v) in sum.iter_mut().zip(point) {
+            *sum += v;
+        }
+    }
+    let clients = (flat.len() / features) as f64;
+    sum.iter().map(|s| s / clients).collect()
+}
+
+/// The mean over trials and the band that holds the middle eight tenths of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Band {
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Tenth percentile.
+    pub q10: f64,
+    /// Ninetieth percentile.
+    pub q90: f64,
+}
+
+impl Band {
+    /// Of at least one value.
+    pub fn of(mut values: Vec<f64>) -> Self {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.sort_by(f64::total_cmp);
+        let quantile = |level: f64| {
+            let at = level * (values.len() - 1) as f64;
+            let (low, high) = (values[at.floor() as usize], values[at.ceil() as usize]);
+            low + (high - low) * at.fract()
+        };
+        Self { mean, q10: quantile(0.1), q90: quantile(0.9) }
+    }
+}

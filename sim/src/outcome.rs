@@ -1,0 +1,182 @@
+//! What a run leaves behind.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use undertone_core::names::Names;
+use undertone_core::privacy::Accountant;
+use undertone_core::regularizer::Regularizer;
+use undertone_core::schema::OriginalUnits;
+use undertone_core::study::{DataSpec, NoiseKind, RegularizerSpec, Study};
+
+use crate::central::Central;
+use crate::metrics::Band;
+
+/// One measured round, over all trials. Errors are of w, of w~ and of the running average, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// n.
+    pub round: u32,
+    /// Total rho spent by the most exposed client.
+    pub rho: Option<f64>,
+    /// The epsilon that goes with it.
+    pub epsilon: Option<f64>,
+    /// Against the central solution.
+    pub error: Option<[Band; 3]>,
+    /// Against the solution of the clipped problem.
+    pub surrogate_error: Option<[Band; 3]>,
+    /// sum_k f_k(w~_k).
+    pub objective: Band,
+    /// Root mean square distance of the released models from their mean.
+    pub consensus: Band,
+}
+
+/// The fitted model: the mean over clients of what they released last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// In the units in which it was learned.
+    pub w: Vec<f64>,
+    /// The mean over clients and rounds, in the same units.
+    pub average: Vec<f64>,
+    /// In the units of the table; synthetic data has no others.
+    pub original: OriginalUnits,
+}
+
+impl Model {
+    pub(crate) fn new(study: &Study, w: Vec<f64>, average: Vec<f64>) -> Self {
+        let original = match &study.data {
+            DataSpec::Files { schema, .. } => schema.original_units(&w, study.loss.is_classification()),
+            DataSpec::Synthetic { .. } => OriginalUnits {
+                intercept: 0.0,
+                coefficients: w.iter().enumerate().map(|(p, w)| (format!("x{}", p + 1), *w)).collect(),
+            },
+        };
+        Self { w, average, original }
+    }
+
+    /// As `model.json` holds it.
+    pub fn to_json(&self, study: &Study) -> Value {
+        let coefficients: serde_json::Map<String, Value> =
+            self.original.coefficients.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
+        let prediction = if study.loss.is_classification() { "label = sign(score)" } else { "target = score" };
+        json!({
+            "study": study.name,
+            "loss": study.loss.name(),
+            "prediction": prediction,
+            "score": "intercept + sum of coefficient times column",
+            "intercept": self.original.intercept,
+            "coefficients": coefficients,
+            "scaled": { "released": self.w, "average": self.average },
+        })
+    }
+}
+
+/// The result of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// The study as it was run.
+    pub study: Study,
+    /// The learning curve.
+    pub points: Vec<Point>,
+    /// The fitted model, of the first trial.
+    pub model: Model,
+    /// The clients' names.
+    pub names: Names,
+    /// Final w of every client in the first trial, flat.
+    pub clients: Vec<f64>,
+    /// E.
+    pub edges: usize,
+    /// Records of all clients.
+    pub records: usize,
+    /// The regulariser with its resolved weights.
+    pub regularizer: Regularizer,
+    /// The central solution, or why there is none.
+    pub central: Result<Central, String>,
+    /// The solution of the clipped problem.
+    pub surrogate: Option<Central>,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Errors {
+    w: Option<f64>,
+    released: Option<f64>,
+    average: Option<f64>,
+}
+
+impl Errors {
+    fn of(bands: &Option<[Band; 3]>) -> Self {
+        let [w, released, average] = [0, 1, 2].map(|i| bands.map(|b| b[i].mean));
+        Self { w, released, average }
+    }
+}
+
+impl Outcome {
+    /// The last measured round.
+    pub fn last(&self) -> &Point {
+        self.points.last().expect("the last round is always measured")
+    }
+
+    /// What a reader must know before believing the numbers.
+    pub fn notices(&self) -> Vec<String> {
+        let study = &self.study;
+        let mut notices = Vec::new();
+        match &study.privacy {
+            None => notices.push("PRIVACY IS OFF: nothing is clipped, nothing is noised, every message reveals the data".into()),
+            Some(_) if !study.algorithm.clips() => notices.push(format!(
+                "NOT PRIVATE: {} does not enforce the clip its noise assumes; it is a reference only",
+                study.algorithm.name()
+            )),
+            Some(privacy) if privacy.noise == NoiseKind::Fast => {
+                notices.push("noise = \"fast\": good for simulation, never for release; use \"secure\" for that".into());
+            }
+            Some(_) => notices.push("noise = \"secure\": drawn from the operating system, so the seed does not repeat this run".into()),
+        }
+        if let RegularizerSpec::PaperRule { .. } = study.regularizer {
+            let (l1, _) = self.regularizer.weights();
+            notices.push(format!(
+                "lambda1 = {l1:.6} by the paper's rule, which looks at private data; a deployment takes a public constant"
+            ));
+        }
+        if let Err(reason) = &self.central {
+            notices.push(format!("no central solution: {reason}; normalised errors are left out"));
+        } else if self.last().error.is_none() {
+            notices.push("the central solution is zero; normalised errors are left out".into());
+        }
+        notices
+    }
+
+    /// As `summary.json` holds it.
+    pub fn to_json(&self) -> Value {
+        let last = self.last();
+        let privacy = self.study.privacy.as_ref();
+        json!({
+            "name": self.study.name,
+            "algorithm": self.study.algorithm.name(),
+            "normalized_error": Errors::of(&last.error),
+            "surrogate_error": Errors::of(&last.surrogate_error),
+            "objective": last.objective.mean,
+            "central_objective": self.central.as_ref().ok().map(|c| c.objective),
+            "consensus": last.consensus.mean,
+            "epsilon": last.epsilon.filter(|_| self.study.algorithm.clips()),
+            "delta": privacy.map(|p| p.delta.get()),
+            "rho_total": last.rho.filter(|_| self.study.algorithm.clips()),
+            "accountant": privacy.map(|p| p.accountant.name()),
+            "rounds": self.study.rounds,
+            "clients": self.names.len(),
+            "records": self.records,
+            "features": self.model.w.len(),
+            "edges": self.edges,
+            "trials": self.study.simulation.trials,
+            "seconds": self.seconds,
+            "notices": self.notices(),
+        })
+    }
+
+    /// epsilon by every accountant for the rho spent in the end.
+    pub fn epsilons(&self) -> Option<Vec<(Accountant, f64)>> {
+        let privacy = self.study.privacy.as_ref()?;
+        let rho = undertone_core::privacy::Rho::new(self.last().rho?).ok()?;
+        Some(Accountant::ALL.map(|a| (a, a.epsilon(rho, privacy.delta).get())).to_vec())
+    }
+}

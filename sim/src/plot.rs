@@ -1,0 +1,136 @@
+//! Curves as SVG and PNG, the same picture on every machine: the font ships with the program.
+
+use std::path::Path;
+use std::sync::Once;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::{FontStyle, register_font};
+
+/// Colours that the colour-blind can tell apart (Okabe, Ito 2008).
+pub const PALETTE: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 0, 0),
+];
+
+/// One curve.
+#[derive(Debug, Clone)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its colour.
+    pub color: RGBColor,
+    /// x, y and the band around y.
+    pub points: Vec<(f64, f64, f64, f64)>,
+}
+
+/// A chart of curves with a logarithmic y axis.
+#[derive(Debug, Clone)]
+pub struct Chart {
+    /// Above the plot.
+    pub title: String,
+    /// Below it.
+    pub x_label: String,
+    /// Left of it.
+    pub y_label: String,
+    /// What is drawn.
+    pub curves: Vec<Curve>,
+}
+
+const SIZE: (u32, u32) = (900, 520);
+const LEGEND: u32 = 60;
+const FONT: &str = "sans-serif";
+const GREY: RGBColor = RGBColor(110, 110, 110);
+
+impl Chart {
+    /// Writes `base`.svg and `base`.png.
+    pub fn save(&self, base: &Path) -> Result<(), String> {
+        static FONTS: Once = Once::new();
+        FONTS.call_once(|| {
+            // The font is part of the crate: it cannot be invalid.
+            let _ = register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT);
+        });
+        let (svg, png) = (base.with_extension("svg"), base.with_extension("png"));
+        let failed = |path: &Path, e: String| format!("{}: the plot cannot be written ({e})", path.display());
+        self.draw(SVGBackend::new(&svg, SIZE).into_drawing_area()).map_err(|e| failed(&svg, e))?;
+        self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()).map_err(|e| failed(&png, e))
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
+        let text = |e: DrawingAreaErrorKind<B::ErrorType>| e.to_string();
+        area.fill(&WHITE).map_err(text)?;
+        let (plot, legend) = area.split_vertically(SIZE.1 - LEGEND);
+        let (x, y) = self.ranges();
+        let mut chart = ChartBuilder::on(&plot)
+            .caption(&self.title, (FONT, 22))
+            .margin(14)
+            .x_label_area_size(46)
+            .y_label_area_size(78)
+            .build_cartesian_2d(x.0..x.1, (y.0..y.1).log_scale())
+            .map_err(text)?;
+        chart
+            .configure_mesh()
+            .light_line_style(WHITE)
+            .bold_line_style(RGBColor(225, 225, 225))
+            .axis_style(GREY)
+            .x_desc(&self.x_label)
+            .y_desc(&self.y_label)
+            .axis_desc_style((FONT, 18))
+            .label_style((FONT, 15))
+            .x_label_formatter(&|v| format!("{v:.0}"))
+            .y_label_formatter(&|v| format!("{v:.0e}"))
+            .draw()
+            .map_err(text)?;
+        for curve in &self.curves {
+            let drawn = || curve.points.iter().filter(|p| p.1 > 0.0 && p.1.is_finite());
+            if drawn().any(|p| p.2 < p.3) {
+                let floor = |v: f64| v.max(y.0);
+                let upper = drawn().map(|p| (p.0, floor(p.3)));
+                let outline: Vec<(f64, f64)> =
+                    upper.chain(drawn().collect::<Vec<_>>().into_iter().rev().map(|p| (p.0, floor(p.2)))).collect();
+                chart.draw_series([Polygon::new(outline, curve.color.mix(0.18))]).map_err(text)?;
+            }
+            chart
+                .draw_series(LineSeries::new(drawn().map(|p| (p.0, p.1)), curve.color.stroke_width(2)))
+                .map_err(text)?;
+        }
+        self.draw_legend(&legend).map_err(text)?;
+        area.present().map_err(text)
+    }
+
+    /// One row under the plot, so that it never covers a curve.
+    fn draw_legend<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        let step = (SIZE.0 as i32 - 100) / self.curves.len().max(1) as i32;
+        for (i, curve) in self.curves.iter().enumerate() {
+            let x = 92 + step * i as i32;
+            area.draw(&PathElement::new(vec![(x, 18), (x + 28, 18)], curve.color.stroke_width(3)))?;
+            area.draw(&Text::new(curve.name.clone(), (x + 36, 9), (FONT, 16).into_font()))?;
+        }
+        Ok(())
+    }
+
+    /// The range of x, and that of y in whole powers of ten.
+    fn ranges(&self) -> ((f64, f64), (f64, f64)) {
+        let points = || self.curves.iter().flat_map(|c| &c.points);
+        let fold = |pick: fn(&(f64, f64, f64, f64)) -> f64| {
+            let values = points().map(pick).filter(|v| v.is_finite());
+            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)))
+        };
+        let x = fold(|p| p.0);
+        let x = if x.0 < x.1 { x } else { (x.0 - 1.0, x.0 + 1.0) };
+        let (low, high) = fold(|p| if p.1 > 0.0 { p.1 } else { f64::NAN });
+        if low.is_infinite() {
+            return (x, (0.1, 1.0));
+        }
+        let (low, high) = (low.log10().floor(), high.log10().ceil());
+        (x, (10f64.powf(low), 10f64.powf(high.max(low + 1.0))))
+    }
+}

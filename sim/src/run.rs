@@ -1,0 +1,322 @@
+//! Runs a study: many clients, round by round, in as many trials as asked for.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rayon::prelude::*;
+use thiserror::Error;
+use undertone_core::algorithm::View;
+use undertone_core::client::{Protection, RoundError, Rules, State};
+use undertone_core::graph::{Graph, GraphError};
+use undertone_core::privacy::{Noise, NoiseError, Schedule, Stream};
+use undertone_core::problem::Problem;
+use undertone_core::records::Scratch;
+use undertone_core::regularizer::Regularizer;
+use undertone_core::study::{ClientSpec, NoiseKind, Redraw, RegularizerSpec, Study};
+
+use crate::central::{self, Central, Losses};
+use crate::data::{CHUNK, DataError, Population};
+use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick, mean};
+use crate::outcome::{Model, Outcome, Point};
+
+/// A study that could not be run.
+#[derive(Debug, Error)]
+pub enum SimError {
+    /// The data cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The graph cannot be used.
+    #[error("graph: {0}")]
+    Graph(#[from] GraphError),
+    /// The study names a client that does not exist.
+    #[error("client.{name}: there is no client of that name; the clients are {clients}")]
+    UnknownClient {
+        /// The name in the study.
+        name: String,
+        /// The names there are.
+        clients: String,
+    },
+    /// No secure noise.
+    #[error(transparent)]
+    Noise(#[from] NoiseError),
+    /// A client could not finish a round.
+    #[error("client \"{client}\" could not finish round {round}: {reason}")]
+    Round {
+        /// Which client.
+        client: String,
+        /// Which round.
+        round: u32,
+        /// Why.
+        reason: RoundError,
+    },
+    /// The models went to infinity.
+    #[error("the run diverged: in round {round} the models are no longer finite; lower eta, raise rho, or raise lambda")]
+    Diverged {
+        /// The first measured round with infinite models.
+        round: u32,
+    },
+}
+
+/// Called now and then with the share of the work that is done, from 0 to 1.
+pub type Progress<'a> = &'a (dyn Fn(f64) + Sync);
+
+/// Runs a study. `data` replaces the study's data path.
+pub fn run(study: &Study, data: Option<&str>, progress: Progress) -> Result<Outcome, SimError> {
+    let started = Instant::now();
+    let guard = Guard::new(study)?;
+    let first = Setup::new(study, data, 0)?;
+    let trials = study.simulation.trials;
+    let work = Work { done: AtomicU64::new(0), total: u64::from(trials) * u64::from(study.rounds), report: progress };
+    let results: Result<Vec<Trial>, SimError> = (0..trials)
+        .into_par_iter()
+        .map(|trial| {
+            if trial == 0 || study.simulation.redraw == Redraw::Noise {
+                first.run(study, &guard, trial, &work)
+            } else {
+                Setup::new(study, data, trial)?.run(study, &guard, trial, &work)
+            }
+        })
+        .collect();
+    Ok(outcome(study, &guard, &first, results?, started.elapsed().as_secs_f64()))
+}
+
+/// How far a run is.
+struct Work<'a> {
+    done: AtomicU64,
+    total: u64,
+    report: Progress<'a>,
+}
+
+impl Work<'_> {
+    fn add_round(&self) {
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        // A thousand reports are enough for any bar.
+        if done % (self.total / 1000).max(1) == 0 || done == self.total {
+            (self.report)(done as f64 / self.total as f64);
+        }
+    }
+}
+
+/// The study's promise of privacy, ready to use.
+struct Guard {
+    noise: Noise,
+    schedule: Option<Schedule>,
+}
+
+impl Guard {
+    fn new(study: &Study) -> Result<Self, SimError> {
+        let Some(privacy) = &study.privacy else { return Ok(Self { noise: Noise::off(), schedule: None }) };
+        let noise = match privacy.noise {
+            NoiseKind::Fast => Noise::fast(study.seed),
+            NoiseKind::Secure => Noise::secure()?,
+        };
+        Ok(Self { noise, schedule: Some(study.schedule(privacy).expect("checked with the study")) })
+    }
+}
+
+/// What a trial runs on.
+struct Setup {
+    population: Population,
+    graph: Graph,
+    problem: Problem,
+    central: Result<Central, String>,
+    surrogate: Option<Central>,
+    special: HashMap<usize, ClientSpec>,
+}
+
+/// The "client" whose stream draws the graph.
+const GRAPH: u32 = u32::MAX - 1;
+
+impl Setup {
+    fn new(study: &Study, data: Option<&str>, trial: u32) -> Result<Self, SimError> {
+        let population = Population::load(study, data, trial)?;
+        let mut rng = Stream { trial, client: GRAPH, round: 0 }.fast(study.seed);
+        let graph = study.graph.build(population.names(), &mut rng)?;
+        let mut special = HashMap::new();
+        for (name, client) in &study.clients {
+            let k = population.names().find(name).ok_or_else(|| SimError::UnknownClient {
+                name: name.clone(),
+                clients: population.names().to_string(),
+            })?;
+            special.insert(k, *client);
+        }
+        let regularizer = match study.regularizer {
+            RegularizerSpec::Public(regularizer) => regularizer,
+            RegularizerSpec::PaperRule { l2 } => Regularizer::ElasticNet { l1: population.paper_lambda1(), l2 },
+        };
+        let problem = study.problem(regularizer);
+        let solve = |losses| {
+            if study.simulation.central {
+                central::solve(&population, &problem, losses)
+            } else {
+                Err("simulation.central is false".into())
+            }
+        };
+        let clipped = study.privacy.is_some() && study.algorithm.clips();
+        let central = solve(Losses::Exact);
+        let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
+        Ok(Self { population, graph, problem, central, surrogate, special })
+    }
+
+    fn run(&self, study: &Study, guard: &Guard, trial: u32, work: &Work) -> Result<Trial, SimError> {
+        let size = self.population.clients() * self.population.features();
+        let mut state = Network {
+            released: vec![0.0; size],
+            next: vec![0.0; size],
+            gamma: vec![0.0; size],
+            w: vec![0.0; size],
+            average: vec![0.0; size],
+        };
+        let yardstick = Yardstick {
+            population: &self.population,
+            problem: &self.problem,
+            central: self.central.as_ref().ok(),
+            surrogate: self.surrogate.as_ref(),
+        };
+        let protection = match (&study.privacy, &guard.schedule) {
+            (Some(privacy), Some(schedule)) => {
+                Protection::On { clip: privacy.clip, schedule, noise: &guard.noise }
+            }
+            _ => Protection::Off,
+        };
+        let rules = Rules { algorithm: &*study.algorithm, protection };
+        let mut metrics = Vec::new();
+        for round in 1..=study.rounds {
+            self.round(study, guard, &rules, trial, round, &mut state)?;
+            if is_measured(study, round) {
+                let models = Models { w: &state.w, released: &state.released, average: &state.average };
+                let measured = yardstick.measure(&models);
+                if !measured.consensus.is_finite() {
+                    return Err(SimError::Diverged { round });
+                }
+                metrics.push(measured);
+            }
+            work.add_round();
+        }
+        Ok(Trial { metrics, network: (trial == 0).then_some(state) })
+    }
+
+    /// One round of all clients.
+    fn round(
+        &self,
+        study: &Study,
+        guard: &Guard,
+        rules: &Rules,
+        trial: u32,
+        round: u32,
+        state: &mut Network,
+    ) -> Result<(), SimError> {
+        let features = self.population.features();
+        let Network { released, next, gamma, w, average } = state;
+        let released: &[f64] = released;
+        let part = |index: usize, next: &mut [f64], gamma: &mut [f64], w: &mut [f64], average: &mut [f64]| -> Result<(), SimError> {
+            let mut scratch = Scratch::default();
+            for i in 0..next.len() / features {
+                let client = index * CHUNK + i;
+                let own = i * features..(i + 1) * features;
+                let special = if self.special.is_empty() { None } else { self.special.get(&client) };
+                let view = View {
+                    round,
+                    client,
+                    graph: &self.graph,
+                    problem: &self.problem,
+                    eta: special.and_then(|s| s.eta),
+                    own: &released[client * features..][..features],
+                    points: released,
+                    slots: self.graph.neighbours(client),
+                    records: self.population.records(client),
+                };
+                let factor = match (special, &guard.schedule) {
+                    (Some(special), Some(schedule)) => study.budget_factor(schedule, special),
+                    _ => 1.0,
+                };
+                let own_state =
+                    State { gamma: &mut gamma[own.clone()], w: &mut w[own.clone()], released: &mut next[own.clone()] };
+                rules.round(&view, trial, factor, own_state, &mut scratch).map_err(|reason| SimError::Round {
+                    client: self.population.names().get(client).into_owned(),
+                    round,
+                    reason,
+                })?;
+                for (average, released) in average[own.clone()].iter_mut().zip(&next[own]) {
+                    *average += (released - *average) / f64::from(round);
+                }
+            }
+            Ok(())
+        };
+        let size = CHUNK * features;
+        if next.len() <= size {
+            part(0, next, gamma, w, average)?;
+        } else {
+            next.par_chunks_mut(size)
+                .zip(gamma.par_chunks_mut(size))
+                .zip(w.par_chunks_mut(size))
+                .zip(average.par_chunks_mut(size))
+                .enumerate()
+                .try_for_each(|(index, (((next, gamma), w), average))| part(index, next, gamma, w, average))?;
+        }
+        std::mem::swap(&mut state.released, &mut state.next);
+        Ok(())
+    }
+}
+
+fn is_measured(study: &Study, round: u32) -> bool {
+    round.is_multiple_of(study.simulation.metrics_every) || round == study.rounds
+}
+
+/// All clients' vectors, flat.
+struct Network {
+    /// w~(n-1), and after the round w~(n).
+    released: Vec<f64>,
+    /// w~(n) while it is being computed.
+    next: Vec<f64>,
+    gamma: Vec<f64>,
+    w: Vec<f64>,
+    average: Vec<f64>,
+}
+
+struct Trial {
+    metrics: Vec<Metrics>,
+    network: Option<Network>,
+}
+
+fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>, seconds: f64) -> Outcome {
+    let measured = (1..=study.rounds).filter(|&round| is_measured(study, round));
+    let points = measured
+        .enumerate()
+        .map(|(i, round)| {
+            let rows: Vec<&Metrics> = trials.iter().map(|t| &t.metrics[i]).collect();
+            let spent = study.privacy.as_ref().zip(guard.schedule.as_ref()).map(|(p, s)| study.spent(p, s, round));
+            Point {
+                round,
+                rho: spent.map(|s| s.0.get()),
+                epsilon: spent.map(|s| s.1.get()),
+                error: bands(&rows, |m| m.error),
+                surrogate_error: bands(&rows, |m| m.surrogate_error),
+                objective: Band::of(rows.iter().map(|m| m.objective).collect()),
+                consensus: Band::of(rows.iter().map(|m| m.consensus).collect()),
+            }
+        })
+        .collect();
+    let network = trials.into_iter().find_map(|t| t.network).expect("the first trial keeps its network");
+    let features = setup.population.features();
+    Outcome {
+        points,
+        model: Model::new(study, mean(&network.released, features), mean(&network.average, features)),
+        names: setup.population.names().clone(),
+        clients: network.w,
+        edges: setup.graph.edges(),
+        records: setup.population.total_records(),
+        regularizer: setup.problem.regularizer,
+        central: setup.central.clone(),
+        surrogate: setup.surrogate.clone(),
+        study: study.clone(),
+        seconds,
+    }
+}
+
+fn bands(rows: &[&Metrics], pick: impl Fn(&Metrics) -> Option<PerModel>) -> Option<[Band; 3]> {
+    let values: Vec<PerModel> = rows.iter().map(|m| pick(m)).collect::<Option<_>>()?;
+    let band = |part: fn(&PerModel) -> f64| Band::of(values.iter().map(part).collect());
+    Some([band(|m| m.w), band(|m| m.released), band(|m| m.average)])
+}
