@@ -65,6 +65,8 @@ pub struct Records<'a> {
 pub struct Scratch {
     slopes: Vec<f64>,
     tail: Vec<f64>,
+    /// One vector of the algorithm's own.
+    pub(crate) vector: Vec<f64>,
 }
 
 impl<'a> Records<'a> {
@@ -258,7 +260,7 @@ impl<L: Loss> Kernel for Gradient<'_, L> {
 
     #[inline(always)]
     fn run<S: Vector>(self, simd: S) {
-        let Scratch { slopes, tail } = self.scratch;
+        let Scratch { slopes, tail, .. } = self.scratch;
         let (main, tail) = self.records.groups(tail);
         let (main_slopes, tail_slopes) = slopes.split_at_mut(self.records.records / LANES * LANES);
         main.predict(simd, self.w, main_slopes);
@@ -289,7 +291,7 @@ impl<L: Loss> Kernel for MeanLoss<'_, L> {
     #[inline(always)]
     fn run<S: Vector>(self, simd: S) -> f64 {
         let Records { records, features, .. } = self.records;
-        let Scratch { slopes: z, tail } = self.scratch;
+        let Scratch { slopes: z, tail, .. } = self.scratch;
         let (main, tail) = self.records.groups(tail);
         let (main_z, tail_z) = z.split_at_mut(records / LANES * LANES);
         main.predict(simd, self.w, main_z);

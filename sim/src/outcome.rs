@@ -93,7 +93,9 @@ pub struct Outcome {
     pub central: Result<Central, String>,
     /// The solution of the clipped problem.
     pub surrogate: Option<Central>,
-    /// Wall time.
+    /// Wall time of loading the first trial's data and solving it centrally.
+    pub setup_seconds: f64,
+    /// Wall time of everything.
     pub seconds: f64,
 }
 

@@ -66,6 +66,7 @@ pub fn run(study: &Study, data: Option<&str>, progress: Progress) -> Result<Outc
     let started = Instant::now();
     let guard = Guard::new(study)?;
     let first = Setup::new(study, data, 0)?;
+    let setup_seconds = started.elapsed().as_secs_f64();
     let trials = study.simulation.trials;
     let work = Work { done: AtomicU64::new(0), total: u64::from(trials) * u64::from(study.rounds), report: progress };
     let results: Result<Vec<Trial>, SimError> = (0..trials)
@@ -78,7 +79,10 @@ pub fn run(study: &Study, data: Option<&str>, progress: Progress) -> Result<Outc
             }
         })
         .collect();
-    Ok(outcome(study, &guard, &first, results?, started.elapsed().as_secs_f64()))
+    let mut outcome = outcome(study, &guard, &first, results?);
+    outcome.setup_seconds = setup_seconds;
+    outcome.seconds = started.elapsed().as_secs_f64();
+    Ok(outcome)
 }
 
 /// How far a run is.
@@ -280,7 +284,7 @@ struct Trial {
     network: Option<Network>,
 }
 
-fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>, seconds: f64) -> Outcome {
+fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> Outcome {
     let measured = (1..=study.rounds).filter(|&round| is_measured(study, round));
     let points = measured
         .enumerate()
@@ -311,7 +315,8 @@ fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>, seco
         central: setup.central.clone(),
         surrogate: setup.surrogate.clone(),
         study: study.clone(),
-        seconds,
+        setup_seconds: 0.0,
+        seconds: 0.0,
     }
 }
 

@@ -74,6 +74,18 @@ impl View<'_> {
         self.slots.iter().map(move |&slot| &self.points[slot as usize * features..][..features])
     }
 
+    /// sum_l (w~_k(n-1) - w~_l(n-1)) over the neighbours, by ascending id.
+    pub fn disagreement<'b>(&self, buffer: &'b mut Vec<f64>) -> &'b [f64] {
+        buffer.clear();
+        buffer.resize(self.own.len(), 0.0);
+        for point in self.neighbours() {
+            for ((sum, own), other) in buffer.iter_mut().zip(self.own).zip(point) {
+                *sum += own - other;
+            }
+        }
+        buffer
+    }
+
     /// g_k: the mean clipped loss gradient plus (lambda/K) R', all at the public point w~_k(n-1).
     pub fn gradient(&self, scratch: &mut Scratch, out: &mut [f64]) {
         self.records.gradient(self.problem.loss, self.own, scratch, out);

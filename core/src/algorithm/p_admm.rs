@@ -88,12 +88,10 @@ impl Algorithm for PAdmm {
         let degree = view.slots.len() as f64;
         // The gradient of all but the data and the ridge is 2 rho d w + pull.
         let mut pull = vec![0.0; w.len()];
-        for (p, pull) in pull.iter_mut().enumerate() {
-            let own = view.own[p];
-            let disagreement: f64 = view.neighbours().map(|point| own - point[p]).sum();
+        for (p, disagreement) in view.disagreement(&mut scratch.vector).iter().enumerate() {
             gamma[p] += self.rho * disagreement;
-            let sum: f64 = view.neighbours().map(|point| own + point[p]).sum();
-            *pull = gamma[p] - self.rho * sum;
+            // sum_l (w~_k + w~_l) = 2 d w~_k - sum_l (w~_k - w~_l)
+            pull[p] = gamma[p] - self.rho * (2.0 * degree * view.own[p] - disagreement);
         }
         w.copy_from_slice(view.own);
         Local { view, pull, penalty: 2.0 * self.rho * degree }.minimize(scratch, w)

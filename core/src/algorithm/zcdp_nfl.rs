@@ -63,11 +63,10 @@ impl Algorithm for ZcdpNfl {
     fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
         view.gradient(scratch, w); // w holds g_k for now
         let a = self.curvature(view.slots.len(), view.round, view.eta);
-        for p in 0..w.len() {
-            let own = view.own[p];
-            let disagreement: f64 = view.neighbours().map(|point| own - point[p]).sum();
-            gamma[p] += self.rho * disagreement;
-            w[p] = own - (w[p] + gamma[p] + self.rho * disagreement) / a;
+        for (p, disagreement) in view.disagreement(&mut scratch.vector).iter().enumerate() {
+            let pull = self.rho * disagreement;
+            gamma[p] += pull;
+            w[p] = view.own[p] - (w[p] + gamma[p] + pull) / a;
         }
         Ok(())
     }

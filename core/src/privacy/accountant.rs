@@ -51,7 +51,7 @@ impl Accountant {
         }
         let epsilon = match self {
             Accountant::Paper => rho + 2.0 * (rho * log_delta).sqrt(),
-            Accountant::Cks => cks_minimum(rho, |a| a * rho + cks_overhead(a, log_delta)),
+            Accountant::Cks => cks_minimum(|a| a * rho + cks_overhead(a, log_delta)),
             Accountant::Exact => gdp_epsilon((2.0 * rho).sqrt(), delta.get()),
         };
         Epsilon::new((epsilon * (1.0 + SLACK)).max(0.0)).expect("finite rho gives finite epsilon")
@@ -66,10 +66,7 @@ impl Accountant {
                 root * root
             }
             // Every order a proves its own rho, so the best one found is valid whether or not it is the optimum.
-            Accountant::Cks => {
-                let guess = Accountant::Paper.rho(Epsilon::new(epsilon).expect("given"), delta).get();
-                -cks_minimum(guess, |a| (cks_overhead(a, log_delta) - epsilon) / a)
-            }
+            Accountant::Cks => -cks_minimum(|a| (cks_overhead(a, log_delta) - epsilon) / a),
             Accountant::Exact => {
                 let mu = gdp_mu(epsilon, delta.get());
                 mu * mu / 2.0
@@ -85,11 +82,11 @@ fn cks_overhead(a: f64, log_delta: f64) -> f64 {
 }
 
 /// The minimum over a > 1, searched on ln(a - 1): a grid finds the valley, golden sections its floor.
-fn cks_minimum(rho: f64, f: impl Fn(f64) -> f64) -> f64 {
-    const STEPS: i32 = 400;
+fn cks_minimum(f: impl Fn(f64) -> f64) -> f64 {
+    const STEPS: i32 = 800;
     let at = |t: f64| f(1.0 + libm::exp(t));
-    // The best order is near 1 + sqrt(ln(1/delta)/rho); this bracket holds it for any rho that can be represented.
-    let (low, high) = (-20.0, 20.0 + (-libm::log(rho.max(1e-300))).max(0.0));
+    // The best order is near 1 + sqrt(ln(1/delta)/rho): this bracket holds it for rho from 1e-40 to 1e18.
+    let (low, high) = (-20.0, 50.0);
     let width = (high - low) / f64::from(STEPS);
     let best = (0..=STEPS)
         .map(|i| low + width * f64::from(i))

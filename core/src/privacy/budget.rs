@@ -61,8 +61,9 @@ impl Schedule {
     /// The classic Gaussian mechanism composed by advanced composition, as in (eps,delta)DP-NFL.
     ///
     /// Round n is (eps_n, delta_n)-private with eps_n = s tau^(-(n-1)/2) < 1, delta_n = delta/(2T) and noise
-    /// multiplier sqrt(2 ln(1.25/delta_n))/eps_n; `s` is the largest for which
-    /// min{ sum eps_n, sum eps_n (e^eps_n - 1)/(e^eps_n + 1) + sqrt(2 ln(2/delta) sum eps_n^2) } <= epsilon.
+    /// multiplier sqrt(2 ln(1.25/delta_n))/eps_n. Another delta' = delta/2 is spent on composition (Kairouz, Oh, Viswanath 2015,
+    /// Theorem 3.5): with A = sum eps_n (e^eps_n - 1)/(e^eps_n + 1) and B = sum eps_n^2, `s` is the largest for which
+    /// min{ sum eps_n, A + sqrt(2 B ln(1/delta')), A + sqrt(2 B ln(e + sqrt(B)/delta')) } <= epsilon.
     pub fn classic(epsilon: Epsilon, delta: Delta, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
         let grow = |n: u32| libm::pow(tau, -f64::from(n - 1) / 2.0);
         let composed = |s: f64| {
@@ -73,7 +74,8 @@ impl Schedule {
                 mean += e * libm::tanh(e / 2.0);
                 square += e * e;
             }
-            f64::min(plain, mean + (2.0 * libm::log(2.0 / delta.get()) * square).sqrt())
+            let odds = (2.0 / delta.get()).min(std::f64::consts::E + 2.0 * square.sqrt() / delta.get());
+            f64::min(plain, mean + (2.0 * libm::log(odds) * square).sqrt())
         };
         // The classic mechanism is proven for eps_n < 1 only; the last round is the largest.
         let cap = 1.0 / grow(rounds);

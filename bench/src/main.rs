@@ -1,0 +1,109 @@
+//! Undertone's side of the benchmarks: `network`, `million`, `copy` and `noise`. `bench/run` calls them beside the rivals.
+
+use std::time::Instant;
+
+use rand::SeedableRng;
+use rayon::prelude::*;
+use undertone_core::privacy::{Clip, Noise, NoiseScale, Rho, Sensitivity, Stream, discrete_gaussian};
+use undertone_core::records;
+use undertone_core::study::Study;
+
+const RECORDS: usize = 50;
+const FEATURES: usize = 8;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, default: usize| arguments.get(i).map_or(default, |a| a.parse().expect("a whole number"));
+    match arguments.first().map(String::as_str) {
+        Some("network") => println!("{:.6e}", client_rounds_per_second(50, 200, number(1, 100) as u32)),
+        Some("clients") => clients(number(1, 1_000_000)),
+        Some("copy") => println!("{:.6e}", copy_bandwidth()),
+        Some("noise") => noise(),
+        _ => eprintln!("usage: undertone-bench network [TRIALS] | clients [K] | copy | noise"),
+    }
+}
+
+fn study(clients: usize, rounds: u32, trials: u32) -> Study {
+    let text = format!(
+        "rounds = {rounds}\n[problem]\nloss = \"absolute\"\n\
+         [data]\nsource = \"synthetic\"\nclients = {clients}\nrecords = {RECORDS}\nfeatures = {FEATURES}\n\
+         [graph]\nkind = \"random\"\nmean_degree = 3\n\
+         [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.5\neta = 0.5\ndecay = \"sqrt\"\n\
+         [privacy]\nepsilon = 1\ndelta = 1e-5\nclip = 3\n\
+         [simulation]\ntrials = {trials}\nmetrics_every = {rounds}\ncentral = false\n"
+    );
+    Study::parse(&text, "bench").expect("a valid study")
+}
+
+fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32) -> f64 {
+    let outcome = undertone_sim::run(&study(clients, rounds, trials), None, &|_| {}).expect("the study runs");
+    let work = clients as f64 * f64::from(rounds) * f64::from(trials);
+    work / (outcome.seconds - outcome.setup_seconds)
+}
+
+/// Cost of a client-round, bytes moved per second, and memory for many clients in one process.
+fn clients(clients: usize) {
+    let rounds = (20_000_000 / clients).clamp(20, 20_000) as u32;
+    let rate = client_rounds_per_second(clients, rounds, 1);
+    let vector = 8 * FEATURES;
+    // Read: the records, w~ of the client and of three neighbours, gamma, average. Written: w, w~, gamma, average.
+    let moved = 8 * records::size(RECORDS, FEATURES) + vector * (1 + 3 + 2) + vector * 4;
+    let data = clients * RECORDS * (FEATURES + 1) * 8;
+    println!(
+        "{clients} {:.3e} {:.6e} {:.3}",
+        1e9 / rate,
+        rate * moved as f64,
+        peak_memory() as f64 / data as f64
+    );
+}
+
+/// The most memory this process has had, in bytes.
+fn peak_memory() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap_or(0) * 1024
+}
+
+/// Bytes read plus bytes written per second by a plain copy on all cores, far beyond the cache. Median of nine.
+fn copy_bandwidth() -> f64 {
+    const NUMBERS: usize = 1 << 27;
+    const PIECE: usize = 1 << 16;
+    let source = vec![1.0f64; NUMBERS];
+    let mut target = vec![0.0f64; NUMBERS];
+    let mut rates: Vec<f64> = (0..9)
+        .map(|_| {
+            let start = Instant::now();
+            target.par_chunks_mut(PIECE).zip(source.par_chunks(PIECE)).for_each(|(t, s)| t.copy_from_slice(s));
+            std::hint::black_box(&target);
+            (2 * 8 * NUMBERS) as f64 / start.elapsed().as_secs_f64()
+        })
+        .collect();
+    rates.sort_by(f64::total_cmp);
+    rates[4]
+}
+
+/// Nanoseconds per sample of the exact discrete Gaussian, and per coordinate of a secure and a fast release.
+fn noise() {
+    let time = |count: u32, mut body: Box<dyn FnMut(u32)>| {
+        let start = Instant::now();
+        (0..count).for_each(&mut body);
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
+    };
+    let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]);
+    let sample = time(3_000_000, Box::new(move |_| drop(std::hint::black_box(discrete_gaussian::sample((1 << 40) + 1, &mut rng)))));
+    let clip = Clip::new(3.0).expect("positive");
+    let scale = NoiseScale::new(Sensitivity::of_clipped_mean(clip, RECORDS), Rho::new(1e-4).expect("positive"));
+    let release = |noise: Noise| {
+        let mut out = [0.0; FEATURES];
+        time(
+            300_000,
+            Box::new(move |round| {
+                let stream = Stream { trial: 0, client: 0, round };
+                noise.release(stream, scale, &[0.5; FEATURES], &mut out).expect("representable");
+                std::hint::black_box(&out);
+            }),
+        ) / FEATURES as f64
+    };
+    let secure = release(Noise::secure().expect("entropy"));
+    println!("{sample:.1} {secure:.1} {:.1}", release(Noise::fast(1)));
+}
