@@ -49,12 +49,7 @@ fn clients(clients: usize) {
     // Read: the records, w~ of the client and of three neighbours, gamma, average. Written: w, w~, gamma, average.
     let moved = 8 * records::size(RECORDS, FEATURES) + vector * (1 + 3 + 2) + vector * 4;
     let data = clients * RECORDS * (FEATURES + 1) * 8;
-    println!(
-        "{clients} {:.3e} {:.6e} {:.3}",
-        1e9 / rate,
-        rate * moved as f64,
-        peak_memory() as f64 / data as f64
-    );
+    println!("{clients} {:.3e} {:.6e} {:.3}", 1e9 / rate, rate * moved as f64, peak_memory() as f64 / data as f64);
 }
 
 /// The most memory this process has had, in bytes.
@@ -90,7 +85,10 @@ fn noise() {
         start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
     };
     let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]);
-    let sample = time(3_000_000, Box::new(move |_| drop(std::hint::black_box(discrete_gaussian::sample((1 << 40) + 1, &mut rng)))));
+    let sample = time(
+        3_000_000,
+        Box::new(move |_| drop(std::hint::black_box(discrete_gaussian::sample((1 << 40) + 1, &mut rng)))),
+    );
     let clip = Clip::new(3.0).expect("positive");
     let scale = NoiseScale::new(Sensitivity::of_clipped_mean(clip, RECORDS), Rho::new(1e-4).expect("positive"));
     let release = |noise: Noise| {

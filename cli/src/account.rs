@@ -40,7 +40,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let delta = Delta::new(arguments.delta).map_err(Failure::input)?;
     if !(arguments.tau > 0.0 && arguments.tau <= 1.0) {
-        return Err(Failure::input(format!("--tau {} is not possible; write a number above 0 and at most 1", arguments.tau)));
+        return Err(Failure::input(format!(
+            "--tau {} is not possible; write a number above 0 and at most 1",
+            arguments.tau
+        )));
     }
     let answer = match (arguments.rho_total, arguments.epsilon, arguments.phi1) {
         (Some(rho), _, _) => {
@@ -53,7 +56,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         (_, _, Some(phi1)) => {
             let phi1 = Rho::new(phi1).map_err(Failure::input)?;
-            let schedule = Schedule::geometric_from_first(phi1, arguments.rounds, arguments.tau).map_err(Failure::input)?;
+            let schedule =
+                Schedule::geometric_from_first(phi1, arguments.rounds, arguments.tau).map_err(Failure::input)?;
             of_rho(schedule.spent(arguments.rounds), delta)
         }
         _ => unreachable!("clap asks for one of them"),

@@ -39,7 +39,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let study = read(arguments)?;
     if arguments.data.is_some() && matches!(study.data, DataSpec::Synthetic { .. }) {
-        return Err(Failure::input("--data: the study draws synthetic data; set data.source to folder, column or split"));
+        return Err(Failure::input(
+            "--data: the study draws synthetic data; set data.source to folder, column or split",
+        ));
     }
     let out = arguments.out.clone().unwrap_or_else(free_folder);
     folder::prepare(&out).map_err(refused)?;
@@ -66,11 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     for notice in outcome.notices() {
         eprintln!("note: {notice}");
     }
-    if arguments.json {
-        print(&outcome.to_json().to_string())
-    } else {
-        print(&report(&outcome, &out))
-    }
+    if arguments.json { print(&outcome.to_json().to_string()) } else { print(&report(&outcome, &out)) }
 }
 
 /// The study with its `--set`s, its data path made relative to where the study lies.

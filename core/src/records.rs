@@ -41,15 +41,15 @@ pub fn store(storage: &mut [f64], records: usize, j: usize, x: &[f64], y: f64, c
     storage[position(j, features + 1, records, features)] = limit;
 }
 
-/// c1/||x||, rounded down; infinite for x = 0, whose gradient is zero whatever the slope.
+/// c1/||x||, always finite; zero for x = 0, whose gradient is zero whatever the slope.
 fn slope_limit(x: &[f64], clip: Clip) -> f64 {
     // Scaled by the largest entry, so that the squares neither overflow nor vanish.
     let largest = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
     if largest == 0.0 {
-        return f64::INFINITY;
+        return 0.0;
     }
     let norm = largest * x.iter().map(|v| (v / largest) * (v / largest)).sum::<f64>().sqrt();
-    clip.get() / norm
+    (clip.get() / norm).min(f64::MAX)
 }
 
 /// A view of one client's records.

@@ -54,7 +54,8 @@ fn rho_matches_the_inverse_vectors() {
 
 #[test]
 fn gdp_delta_matches_the_vectors() {
-    let vectors = [(1.0, 1.0, 0.126936737507), (4.0, 1.0, 4.71224120e-5), (1.0, 0.5, 0.00682959498), (0.5, 0.1, 6.85658246e-9)];
+    let vectors =
+        [(1.0, 1.0, 0.126936737507), (4.0, 1.0, 4.71224120e-5), (1.0, 0.5, 0.00682959498), (0.5, 0.1, 6.85658246e-9)];
     for (e, mu, expected) in vectors {
         let got = gdp_delta(e, mu);
         assert!((got / expected - 1.0).abs() < 1e-8, "delta({e}, {mu}) = {got:e} is not {expected:e}");
@@ -144,7 +145,9 @@ fn classic_composition_needs_the_published_amount_of_noise() {
 
 #[test]
 fn classic_composition_keeps_every_round_below_one_and_the_total_within_epsilon() {
-    for (e, d, rounds, tau) in [(1.0, 1e-5, 200, 1.0), (10.0, 1e-5, 50, 0.98), (500.0, 1e-6, 20, 0.9), (0.1, 1e-9, 3, 1.0)] {
+    for (e, d, rounds, tau) in
+        [(1.0, 1e-5, 200, 1.0), (10.0, 1e-5, 50, 0.98), (500.0, 1e-6, 20, 0.9), (0.1, 1e-9, 3, 1.0)]
+    {
         let schedule = Schedule::classic(epsilon(e), delta(d), rounds, tau).unwrap();
         let spread = 4.0 * (1.25 * 2.0 * f64::from(rounds) / d).ln();
         let each: Vec<f64> = (1..=rounds).map(|n| (schedule.phi(n).get() * spread).sqrt()).collect();

@@ -10,7 +10,8 @@
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{
-    DefaultSettings, DefaultSolver, ExponentialConeT, IPSolver, NonnegativeConeT, SolverStatus, SupportedConeT, ZeroConeT,
+    DefaultSettings, DefaultSolver, ExponentialConeT, IPSolver, NonnegativeConeT, SolverStatus, SupportedConeT,
+    ZeroConeT,
 };
 use undertone_core::loss::AnyLoss;
 use undertone_core::problem::Problem;

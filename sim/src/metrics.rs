@@ -25,11 +25,7 @@ impl PerModel {
     }
 
     fn plus(self, other: Self) -> Self {
-        Self {
-            w: self.w + other.w,
-            released: self.released + other.released,
-            average: self.average + other.average,
-        }
+        Self { w: self.w + other.w, released: self.released + other.released, average: self.average + other.average }
     }
 }
 
@@ -123,8 +119,7 @@ impl Yardstick<'_> {
             }
             let released = &models.released[k * features..][..features];
             let records = self.population.records(k);
-            sums.objective +=
-                self.problem.local_objective(records, self.population.clients(), released, &mut scratch);
+            sums.objective += self.problem.local_objective(records, self.population.clients(), released, &mut scratch);
             sums.spread += distance(released, mean);
         }
         sums

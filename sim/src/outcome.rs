@@ -124,15 +124,19 @@ impl Outcome {
         let study = &self.study;
         let mut notices = Vec::new();
         match &study.privacy {
-            None => notices.push("PRIVACY IS OFF: nothing is clipped, nothing is noised, every message reveals the data".into()),
+            None => notices
+                .push("PRIVACY IS OFF: nothing is clipped, nothing is noised, every message reveals the data".into()),
             Some(_) if !study.algorithm.clips() => notices.push(format!(
                 "NOT PRIVATE: {} does not enforce the clip its noise assumes; it is a reference only",
                 study.algorithm.name()
             )),
             Some(privacy) if privacy.noise == NoiseKind::Fast => {
-                notices.push("noise = \"fast\": good for simulation, never for release; use \"secure\" for that".into());
+                notices
+                    .push("noise = \"fast\": good for simulation, never for release; use \"secure\" for that".into());
             }
-            Some(_) => notices.push("noise = \"secure\": drawn from the operating system, so the seed does not repeat this run".into()),
+            Some(_) => notices.push(
+                "noise = \"secure\": drawn from the operating system, so the seed does not repeat this run".into(),
+            ),
         }
         if let RegularizerSpec::PaperRule { .. } = study.regularizer {
             let (l1, _) = self.regularizer.weights();

@@ -51,7 +51,9 @@ pub enum SimError {
         reason: RoundError,
     },
     /// The models went to infinity.
-    #[error("the run diverged: in round {round} the models are no longer finite; lower eta, raise rho, or raise lambda")]
+    #[error(
+        "the run diverged: in round {round} the models are no longer finite; lower eta, raise rho, or raise lambda"
+    )]
     Diverged {
         /// The first measured round with infinite models.
         round: u32,
@@ -179,9 +181,7 @@ impl Setup {
             surrogate: self.surrogate.as_ref(),
         };
         let protection = match (&study.privacy, &guard.schedule) {
-            (Some(privacy), Some(schedule)) => {
-                Protection::On { clip: privacy.clip, schedule, noise: &guard.noise }
-            }
+            (Some(privacy), Some(schedule)) => Protection::On { clip: privacy.clip, schedule, noise: &guard.noise },
             _ => Protection::Off,
         };
         let rules = Rules { algorithm: &*study.algorithm, protection };
@@ -214,7 +214,12 @@ impl Setup {
         let features = self.population.features();
         let Network { released, next, gamma, w, average } = state;
         let released: &[f64] = released;
-        let part = |index: usize, next: &mut [f64], gamma: &mut [f64], w: &mut [f64], average: &mut [f64]| -> Result<(), SimError> {
+        let part = |index: usize,
+                    next: &mut [f64],
+                    gamma: &mut [f64],
+                    w: &mut [f64],
+                    average: &mut [f64]|
+         -> Result<(), SimError> {
             let mut scratch = Scratch::default();
             for i in 0..next.len() / features {
                 let client = index * CHUNK + i;

@@ -92,7 +92,10 @@ fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>
     table::read(path, &encoder.wanted(&[column]), &mut |row, place| {
         let name = match row.last().expect("the client column was asked for") {
             Cell::Missing => {
-                return Err(DataError::new(place, format!("column \"{column}\": the cell is empty; it must name the client")));
+                return Err(DataError::new(
+                    place,
+                    format!("column \"{column}\": the cell is empty; it must name the client"),
+                ));
             }
             Cell::Number(v) => v.to_string(),
             Cell::Text(text) => text.trim().to_string(),

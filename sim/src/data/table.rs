@@ -35,7 +35,9 @@ fn columns(path: &Path, head: &[String], wanted: &[&str]) -> Result<Vec<usize>, 
         let mut places = (0..head.len()).filter(|&i| head[i].trim() == *name);
         match (places.next(), places.next()) {
             (Some(place), None) => Ok(place),
-            (Some(_), Some(_)) => Err(DataError::new(path.display(), format!("has two columns named \"{name}\"; rename one"))),
+            (Some(_), Some(_)) => {
+                Err(DataError::new(path.display(), format!("has two columns named \"{name}\"; rename one")))
+            }
             (None, _) => Err(DataError::new(
                 path.display(),
                 format!("has no column \"{name}\"; its columns are {}", head.join(", ")),
@@ -85,7 +87,10 @@ fn read_parquet(
     each: &mut dyn FnMut(&[Cell], &str) -> Result<(), DataError>,
 ) -> Result<(), DataError> {
     let broken = |e: parquet::errors::ParquetError| {
-        DataError::new(path.display(), format!("cannot be read as Parquet ({e}); write it with snappy, zstd or no compression"))
+        DataError::new(
+            path.display(),
+            format!("cannot be read as Parquet ({e}); write it with snappy, zstd or no compression"),
+        )
     };
     let reader = SerializedFileReader::new(file).map_err(broken)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
@@ -118,7 +123,10 @@ fn parquet_cell<'a>(field: &'a Field, name: &str, place: &str) -> Result<Cell<'a
         Field::Double(v) => Cell::Number(*v),
         Field::Str(v) => Cell::Text(Cow::Borrowed(v)),
         other => {
-            return Err(DataError::new(place, format!("column \"{name}\" holds {other}, which is neither a number nor text")));
+            return Err(DataError::new(
+                place,
+                format!("column \"{name}\" holds {other}, which is neither a number nor text"),
+            ));
         }
     })
 }

@@ -1,0 +1,117 @@
+//! Small networks for the tests, driven round by round.
+
+use serde_json::Value;
+use undertone_core::algorithm::{Algorithm, View};
+use undertone_core::graph::Graph;
+use undertone_core::names::Names;
+use undertone_core::privacy::Clip;
+use undertone_core::problem::Problem;
+use undertone_core::records::{self, Records, Scratch};
+
+/// Records of one client, stored as the kernel wants them.
+pub struct Client {
+    storage: Vec<f64>,
+    count: usize,
+    features: usize,
+}
+
+impl Client {
+    pub fn new(rows: &[(Vec<f64>, f64)], clip: Option<Clip>) -> Self {
+        let features = rows[0].0.len();
+        let mut storage = vec![0.0; records::size(rows.len(), features)];
+        for (j, (x, y)) in rows.iter().enumerate() {
+            records::store(&mut storage, rows.len(), j, x, *y, clip);
+        }
+        Self { storage, count: rows.len(), features }
+    }
+
+    pub fn records(&self) -> Records<'_> {
+        Records::new(&self.storage, self.count, self.features)
+    }
+}
+
+/// A network whose released points the test decides.
+pub struct Network<'a> {
+    pub problem: &'a Problem,
+    pub graph: Graph,
+    pub clients: Vec<Client>,
+    /// w~, flat.
+    pub released: Vec<f64>,
+    /// gamma, flat.
+    pub gamma: Vec<f64>,
+}
+
+impl<'a> Network<'a> {
+    pub fn new(problem: &'a Problem, edges: &[(u32, u32)], clients: Vec<Client>) -> Self {
+        let graph = Graph::from_edges(&Names::numbered(clients.len()), edges).unwrap();
+        let size = clients.len() * clients[0].features;
+        Self { problem, graph, clients, released: vec![0.0; size], gamma: vec![0.0; size] }
+    }
+
+    pub fn features(&self) -> usize {
+        self.clients[0].features
+    }
+
+    /// w_k(n) of all clients, flat; nothing is released yet.
+    pub fn step(&mut self, algorithm: &dyn Algorithm, round: u32) -> Vec<f64> {
+        let features = self.features();
+        let mut w = vec![0.0; self.released.len()];
+        let mut scratch = Scratch::default();
+        for (k, client) in self.clients.iter().enumerate() {
+            let own = k * features..(k + 1) * features;
+            let view = View {
+                round,
+                client: k,
+                graph: &self.graph,
+                problem: self.problem,
+                eta: None,
+                own: &self.released[own.clone()],
+                points: &self.released,
+                slots: self.graph.neighbours(k),
+                records: client.records(),
+            };
+            algorithm.step(&view, &mut self.gamma[own.clone()], &mut scratch, &mut w[own]).unwrap();
+        }
+        w
+    }
+}
+
+/// The reference file of that name.
+#[allow(dead_code)]
+pub fn reference(name: &str) -> Vec<Value> {
+    let path = format!("{}/../tests/reference/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A JSON list of numbers.
+#[allow(dead_code)]
+pub fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+/// The rows of a client in a reference file.
+#[allow(dead_code)]
+pub fn rows(client: &Value) -> Vec<(Vec<f64>, f64)> {
+    let x = client["x"].as_array().unwrap().iter().map(numbers);
+    x.zip(numbers(&client["y"])).collect()
+}
+
+/// A study's text with the tables of a reference case.
+#[allow(dead_code)]
+pub fn study_text(case: &Value, clients: usize, features: usize) -> String {
+    let table = |value: &Value| {
+        let lines = value.as_object().unwrap().iter().map(|(key, v)| format!("{key} = {v}\n"));
+        lines.collect::<String>()
+    };
+    format!(
+        "rounds = 1\nprivacy = \"off\"\n[problem]\n{}{}[graph]\nkind = \"complete\"\n\
+         [data]\nsource = \"synthetic\"\nclients = {clients}\nfeatures = {features}\n[algorithm]\n{}",
+        table(&case["loss"]),
+        table(&case["regularizer"]),
+        if case["algorithm"].is_null() {
+            "name = \"zcdp-nfl\"\nrho = 1\neta = 1\n".into()
+        } else {
+            table(&case["algorithm"])
+        }
+    )
+}

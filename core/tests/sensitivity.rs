@@ -1,0 +1,212 @@
+//! One record can move a step by no more than the sensitivity says, given what was released before.
+//!
+//! Two neighbouring data sets are driven through the same released points. Whatever differs in w_k(n) is what the noise of round n
+//! must hide, so it must stay within Delta_k(n); and the worst pair must reach it, or noise is wasted. The same check is then shown to
+//! catch planted mistakes: an algorithm that carries anything un-noised from round to round fails in round 2.
+
+mod common;
+
+use std::sync::Mutex;
+
+use common::{Client, Network};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::algorithm::dp_nfl::DpNfl;
+use undertone_core::algorithm::p_admm::PAdmm;
+use undertone_core::algorithm::subgradient::Subgradient;
+use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
+use undertone_core::algorithm::{Algorithm, Decay, Facts, StepError, StepSize, View};
+use undertone_core::loss::{Absolute, AnyLoss, Squared};
+use undertone_core::privacy::{Clip, Sensitivity};
+use undertone_core::problem::Problem;
+use undertone_core::records::Scratch;
+use undertone_core::regularizer::Regularizer;
+
+const CLIP: f64 = 0.9;
+const RECORDS: usize = 5;
+const FEATURES: usize = 3;
+const EDGES: [(u32, u32); 3] = [(0, 1), (0, 2), (1, 2)];
+
+fn problem(loss: AnyLoss, regularizer: Regularizer) -> Problem {
+    Problem { loss, regularizer, lambda: 1.0, intercept: false }
+}
+
+/// Client 0 gets `record` as its last one; the others, and what is released, depend on the seed alone.
+fn drive(
+    algorithm: &dyn Algorithm,
+    problem: &Problem,
+    seed: u64,
+    record: (Vec<f64>, f64),
+    rounds: u32,
+) -> Vec<Vec<f64>> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut number = move || rng.random_range(-2.0..2.0);
+    let clip = Some(Clip::new(CLIP).unwrap());
+    let mut row = || ((0..FEATURES).map(|_| number()).collect::<Vec<f64>>(), number());
+    let mut own: Vec<_> = (1..RECORDS).map(|_| row()).collect();
+    own.push(record);
+    let clients = vec![own, (0..4).map(|_| row()).collect(), (0..7).map(|_| row()).collect()];
+    let clients = clients.iter().map(|rows| Client::new(rows, clip)).collect();
+    let mut network = Network::new(problem, &EDGES, clients);
+    let mut history = Vec::new();
+    for round in 1..=rounds {
+        history.push(network.step(algorithm, round)[..FEATURES].to_vec());
+        network.released = (0..network.released.len()).map(|_| row().1).collect();
+    }
+    history
+}
+
+/// The largest ||w_D(n) - w_D'(n)||/Delta(n) over rounds, random pairs of records and one pair made to be the worst.
+fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(99);
+    let clip = Clip::new(CLIP).unwrap();
+    let mut worst: f64 = 0.0;
+    for trial in 0..60 {
+        let mut record =
+            || ((0..FEATURES).map(|_| rng.random_range(-5.0..5.0)).collect::<Vec<f64>>(), rng.random_range(-5.0..5.0));
+        let pair = if trial < 50 {
+            (record(), record())
+        } else {
+            // The same features with targets far on either side: gradients of full length in opposite directions.
+            let (x, _) = record();
+            ((x.clone(), 1e6), (x, -1e6))
+        };
+        let one = drive(algorithm, problem, trial, pair.0, 4);
+        let two = drive(algorithm, problem, trial, pair.1, 4);
+        for (round, (a, b)) in (1..).zip(one.iter().zip(&two)) {
+            let facts = Facts { problem, clients: 3, degree: 2, records: RECORDS, clip, eta: None };
+            let allowed = algorithm.sensitivity(facts, round).get();
+            let moved = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+            worst = worst.max(moved / allowed);
+        }
+    }
+    worst
+}
+
+fn zcdp() -> ZcdpNfl {
+    ZcdpNfl { rho: 0.4, eta: StepSize { eta: 0.5, decay: Decay::Sqrt } }
+}
+
+#[test]
+fn every_algorithm_stays_within_its_sensitivity_and_reaches_it() {
+    let subgradient = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Sqrt } };
+    let net = Regularizer::ElasticNet { l1: 0.4, l2: 0.2 };
+    let algorithms: [(&dyn Algorithm, Problem); 5] = [
+        (&zcdp(), problem(AnyLoss::Absolute(Absolute), net)),
+        (&zcdp(), problem(AnyLoss::Squared(Squared), net)),
+        (&DpNfl(zcdp()), problem(AnyLoss::Absolute(Absolute), net)),
+        (&subgradient, problem(AnyLoss::Squared(Squared), net)),
+        (&PAdmm { rho: 0.4, clipped: true }, problem(AnyLoss::Squared(Squared), Regularizer::SquaredL2)),
+    ];
+    for (algorithm, problem) in algorithms {
+        let ratio = worst_ratio(algorithm, &problem);
+        assert!(ratio <= 1.0 + 1e-9, "{} moves {ratio} times its sensitivity", algorithm.name());
+        assert!(ratio > 0.99, "{} reaches only {ratio} of its sensitivity", algorithm.name());
+    }
+}
+
+/// What can be done wrong, one mistake at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mistake {
+    /// The sensitivity forgets that both records count.
+    MissingFactorTwo,
+    /// The step starts from the client's own w instead of its w~.
+    OwnStateWithoutNoise,
+    /// The dual follows the client's own w instead of its w~.
+    DualWithoutNoise,
+    /// The regulariser is taken at w instead of w~.
+    RegularizerAtW,
+}
+
+/// zCDP-NFL with a mistake, and the private w that it should not have kept.
+#[derive(Debug)]
+struct Planted {
+    mistake: Mistake,
+    kept: Mutex<Vec<f64>>,
+}
+
+impl Algorithm for Planted {
+    fn name(&self) -> &'static str {
+        "planted"
+    }
+
+    fn settings(&self) -> toml::Table {
+        toml::Table::new()
+    }
+
+    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
+        let right = zcdp().sensitivity(facts, round);
+        if self.mistake == Mistake::MissingFactorTwo { right.scaled(0.5) } else { right }
+    }
+
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
+        let mut kept = self.kept.lock().unwrap();
+        let private = if view.round == 1 { view.own.to_vec() } else { kept.clone() };
+        match self.mistake {
+            Mistake::MissingFactorTwo => zcdp().step(view, gamma, scratch, w)?,
+            Mistake::OwnStateWithoutNoise if view.client == 0 => {
+                zcdp().step(&View { own: &private, ..*view }, gamma, scratch, w)?;
+            }
+            Mistake::DualWithoutNoise if view.client == 0 => {
+                for (gamma, (own, public)) in gamma.iter_mut().zip(private.iter().zip(view.own)) {
+                    *gamma += zcdp().rho * 2.0 * (own - public);
+                }
+                zcdp().step(view, gamma, scratch, w)?;
+            }
+            Mistake::RegularizerAtW if view.client == 0 => {
+                zcdp().step(view, gamma, scratch, w)?;
+                let (mut wrong, mut right) = (vec![0.0; w.len()], vec![0.0; w.len()]);
+                view.problem.add_regularizer_subgradient(3, &private, &mut wrong);
+                view.problem.add_regularizer_subgradient(3, view.own, &mut right);
+                let a = 2.0 * zcdp().rho * 2.0 + 1.0 / zcdp().eta.at(view.round, None);
+                for (w, (wrong, right)) in w.iter_mut().zip(wrong.iter().zip(&right)) {
+                    *w -= (wrong - right) / a;
+                }
+            }
+            _ => zcdp().step(view, gamma, scratch, w)?,
+        }
+        if view.client == 0 {
+            *kept = w.to_vec();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn planted_mistakes_are_caught() {
+    let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::ElasticNet { l1: 0.4, l2: 3.0 });
+    for mistake in
+        [Mistake::MissingFactorTwo, Mistake::OwnStateWithoutNoise, Mistake::DualWithoutNoise, Mistake::RegularizerAtW]
+    {
+        let ratio = worst_ratio(&Planted { mistake, kept: Mutex::new(Vec::new()) }, &problem);
+        assert!(ratio > 1.01, "{mistake:?} went unnoticed: {ratio}");
+    }
+}
+
+/// The closed form of P-ADMM does not enforce the clip: its noise hides far less than one record can do.
+#[test]
+fn unclipped_p_admm_breaks_its_own_sensitivity() {
+    let unclipped = PAdmm { rho: 0.4, clipped: false };
+    assert!(!unclipped.clips());
+    let problem = problem(AnyLoss::Squared(Squared), Regularizer::SquaredL2);
+    let clients = |y: f64| {
+        let rows = vec![(vec![1.0, 0.5, 0.2], y), (vec![0.3, 0.1, 0.9], 1.0), (vec![0.7, 0.2, 0.1], 1.0)];
+        vec![Client::new(&rows, None), Client::new(&rows[1..], None)]
+    };
+    let w = |y| Network::new(&problem, &[(0, 1)], clients(y)).step(&unclipped, 1)[..3].to_vec();
+    let moved = w(20.0).iter().zip(w(-20.0)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+    let facts =
+        Facts { problem: &problem, clients: 2, degree: 1, records: 3, clip: Clip::new(CLIP).unwrap(), eta: None };
+    assert!(moved > 3.0 * unclipped.sensitivity(facts, 1).get());
+}
+
+#[test]
+fn a_client_may_have_its_own_step_size() {
+    let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
+    let facts =
+        |eta| Facts { problem: &problem, clients: 3, degree: 2, records: 5, clip: Clip::new(CLIP).unwrap(), eta };
+    let allowed = |eta, round| zcdp().sensitivity(facts(eta), round).get();
+    let expected = |eta: f64, n: f64| 2.0 * CLIP / (5.0 * (2.0 * 0.4 * 2.0 + n.sqrt() / eta));
+    assert!((allowed(None, 4) - expected(0.5, 4.0)).abs() < 1e-15);
+    assert!((allowed(Some(0.1), 4) - expected(0.1, 4.0)).abs() < 1e-15);
+}

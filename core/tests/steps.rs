@@ -1,0 +1,219 @@
+//! The step of Algorithm 1 against a numerical minimiser, slopes against finite differences, the clip, and the duals.
+
+mod common;
+
+use common::{Client, Network};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::algorithm::Algorithm;
+use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
+use undertone_core::algorithm::{Decay, StepSize};
+use undertone_core::loss::{Absolute, AnyLoss, Hinge, Huber, Logistic, Loss, Quantile, Squared};
+use undertone_core::privacy::Clip;
+use undertone_core::problem::Problem;
+use undertone_core::records::Scratch;
+use undertone_core::regularizer::Regularizer;
+use undertone_core::with_loss;
+
+const LOSSES: [AnyLoss; 6] = [
+    AnyLoss::Squared(Squared),
+    AnyLoss::Absolute(Absolute),
+    AnyLoss::Huber(Huber { threshold: 0.7 }),
+    AnyLoss::Quantile(Quantile { level: 0.3 }),
+    AnyLoss::Logistic(Logistic),
+    AnyLoss::Hinge(Hinge),
+];
+
+fn random_rows(rng: &mut Xoshiro256PlusPlus, count: usize, features: usize, labels: bool) -> Vec<(Vec<f64>, f64)> {
+    let mut number = || rng.random_range(-2.0..2.0);
+    (0..count)
+        .map(|_| {
+            let x: Vec<f64> = (0..features).map(|_| number()).collect();
+            let y: f64 = number();
+            (x, if labels { y.signum() } else { y })
+        })
+        .collect()
+}
+
+#[test]
+fn slopes_match_finite_differences() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    for loss in LOSSES {
+        for _ in 0..1000 {
+            let z: f64 = rng.random_range(-3.0..3.0);
+            let y: f64 = if loss.is_classification() { 1.0 } else { rng.random_range(-3.0..3.0) };
+            // Kinks lie at |z - y| = 0 or threshold, and at y z = 1.
+            let near_kink = [0.0, 0.7].iter().any(|t| ((z - y).abs() - t).abs() < 1e-3) || (y * z - 1.0).abs() < 1e-3;
+            if near_kink {
+                continue;
+            }
+            let h = 1e-6;
+            let (slope, finite) = with_loss!(loss, loss => (
+                loss.slope(z, y),
+                (loss.value(z + h, y) - loss.value(z - h, y)) / (2.0 * h),
+            ));
+            assert!((slope - finite).abs() < 1e-7, "{} at z {z}, y {y}: {slope} is not {finite}", loss.name());
+            let (curvature, finite) = with_loss!(loss, loss => (
+                loss.curvature(z, y),
+                (loss.slope(z + h, y) - loss.slope(z - h, y)) / (2.0 * h),
+            ));
+            assert!((curvature - finite).abs() < 1e-6, "curvature of {} at z {z}, y {y}", loss.name());
+        }
+    }
+}
+
+#[test]
+fn slopes_at_kinks_are_subgradients() {
+    for loss in LOSSES {
+        for (z, y) in [(0.5, 0.5), (1.0, 1.0), (-1.0, -1.0), (0.0, 1.0)] {
+            let supports = with_loss!(loss, loss => (-40..=40).all(|i| {
+                let other = z + f64::from(i) / 10.0;
+                loss.value(other, y) >= loss.value(z, y) + loss.slope(z, y) * (other - z) - 1e-12
+            }));
+            assert!(supports, "{} at {z}", loss.name());
+        }
+    }
+}
+
+#[test]
+fn regularizer_subgradients_match_finite_differences() {
+    for regularizer in [Regularizer::L1, Regularizer::SquaredL2, Regularizer::ElasticNet { l1: 0.3, l2: 0.7 }] {
+        let w = [0.8, -1.3, 2.0];
+        let mut gradient = [0.0; 3];
+        regularizer.add_subgradient(2.0, &w, &mut gradient);
+        for p in 0..3 {
+            let at = |h: f64| {
+                let mut moved = w;
+                moved[p] += h;
+                2.0 * regularizer.value(&moved)
+            };
+            assert!((gradient[p] - (at(1e-6) - at(-1e-6)) / 2e-6).abs() < 1e-7);
+        }
+    }
+}
+
+/// The mean of per-sample gradients, each clipped by its norm, computed the long way.
+fn clipped_gradient_the_long_way(loss: AnyLoss, rows: &[(Vec<f64>, f64)], w: &[f64], clip: Option<f64>) -> Vec<f64> {
+    let mut total = vec![0.0; w.len()];
+    for (x, y) in rows {
+        let z: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+        let slope = with_loss!(loss, loss => loss.slope(z, *y));
+        let gradient: Vec<f64> = x.iter().map(|x| slope * x).collect();
+        let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+        let factor = clip.map_or(1.0, |c| if norm > c { c / norm } else { 1.0 });
+        total.iter_mut().zip(&gradient).for_each(|(t, g)| *t += factor * g);
+    }
+    total.iter().map(|t| t / rows.len() as f64).collect()
+}
+
+#[test]
+fn kernel_matches_the_clipped_mean_the_long_way_for_every_shape() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
+    for loss in LOSSES {
+        for count in [1, 2, 3, 4, 5, 7, 8, 13] {
+            for features in [1, 2, 3, 4, 7, 8, 9, 15, 17] {
+                for clip in [None, Some(0.5)] {
+                    let rows = random_rows(&mut rng, count, features, loss.is_classification());
+                    let w: Vec<f64> = (0..features).map(|_| rng.random_range(-1.0..1.0)).collect();
+                    let client = Client::new(&rows, clip.map(|c| Clip::new(c).unwrap()));
+                    let mut out = vec![0.0; features];
+                    client.records().gradient(loss, &w, &mut Scratch::default(), &mut out);
+                    let expected = clipped_gradient_the_long_way(loss, &rows, &w, clip);
+                    for (a, b) in out.iter().zip(&expected) {
+                        assert!((a - b).abs() < 1e-13, "{} with {count} records of {features}", loss.name());
+                    }
+                    let mean = client.records().mean_loss(loss, &w, &mut Scratch::default());
+                    let value = |(x, y): &(Vec<f64>, f64)| {
+                        let z: f64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
+                        with_loss!(loss, loss => loss.value(z, *y))
+                    };
+                    let expected = rows.iter().map(value).sum::<f64>() / count as f64;
+                    assert!((mean - expected).abs() < 1e-13 * expected.max(1.0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_slips_through_the_clip_even_from_a_diverged_model() {
+    let clip = Clip::new(0.5).unwrap();
+    let rows =
+        vec![(vec![3.0, -4.0], 1e300), (vec![1e-200, 1e-200], 1.0), (vec![0.0, 0.0], 5.0), (vec![1e150, 1e150], -1.0)];
+    for loss in LOSSES {
+        for w in [[0.0, 0.0], [1e300, 1e300], [f64::NAN, 0.0], [f64::INFINITY, f64::NEG_INFINITY]] {
+            let mut out = [0.0; 2];
+            Client::new(&rows, Some(clip)).records().gradient(loss, &w, &mut Scratch::default(), &mut out);
+            let norm = (out[0] * out[0] + out[1] * out[1]).sqrt();
+            assert!(norm <= 0.5 * (1.0 + 1e-9), "{} at {w:?}: norm {norm}", loss.name());
+        }
+    }
+}
+
+/// The function that eq. (PrimalUpdate) minimises, at client 0 of a network.
+fn augmented(network: &Network, gamma: &[f64], rho: f64, eta: f64, gradient: &[f64], w: &[f64]) -> f64 {
+    let features = network.features();
+    let own = &network.released[..features];
+    let mut value = 0.0;
+    for p in 0..features {
+        let step = w[p] - own[p];
+        value += gradient[p] * step + step * step / (2.0 * eta) + gamma[p] * w[p];
+        for &l in network.graph.neighbours(0) {
+            let middle = (own[p] + network.released[l as usize * features + p]) / 2.0;
+            value += rho * (w[p] - middle) * (w[p] - middle);
+        }
+    }
+    value
+}
+
+#[test]
+fn closed_form_step_is_the_numerical_argmin() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
+    let (rho, eta) = (0.8, 0.3);
+    let algorithm = ZcdpNfl { rho, eta: StepSize { eta, decay: Decay::Constant } };
+    for loss in LOSSES {
+        let problem =
+            Problem { loss, regularizer: Regularizer::ElasticNet { l1: 0.2, l2: 0.3 }, lambda: 1.5, intercept: false };
+        let clients: Vec<Client> =
+            (0..4).map(|_| Client::new(&random_rows(&mut rng, 6, 3, loss.is_classification()), None)).collect();
+        let mut network = Network::new(&problem, &[(0, 1), (0, 2), (2, 3)], clients);
+        network.released.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
+        network.gamma.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
+        let mut gradient = vec![0.0; 3];
+        network.clients[0].records().gradient(loss, &network.released[..3], &mut Scratch::default(), &mut gradient);
+        problem.add_regularizer_subgradient(4, &network.released[..3].to_vec(), &mut gradient);
+        let w = network.step(&algorithm, 1)[..3].to_vec();
+        // The step leaves gamma(n-1) behind, which is what the minimised function needs.
+        let gamma = network.gamma[..3].to_vec();
+        let at = |w: &[f64]| augmented(&network, &gamma, rho, eta, &gradient, w);
+        for p in 0..3 {
+            let moved = |h: f64| {
+                let mut moved = w.clone();
+                moved[p] += h;
+                at(&moved)
+            };
+            let slope = (moved(1e-4) - moved(-1e-4)) / 2e-4;
+            assert!(slope.abs() < 1e-8, "{}: slope {slope:e} at the step", loss.name());
+            assert!(moved(1e-3) > at(&w) && moved(-1e-3) > at(&w));
+        }
+    }
+}
+
+#[test]
+fn duals_sum_to_zero_in_every_round() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
+    let problem =
+        Problem { loss: AnyLoss::Absolute(Absolute), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
+    let clients: Vec<Client> = (0..6).map(|_| Client::new(&random_rows(&mut rng, 5, 4, false), None)).collect();
+    let mut network = Network::new(&problem, &[(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (1, 4)], clients);
+    let algorithm = ZcdpNfl { rho: 2.0, eta: StepSize { eta: 0.5, decay: Decay::Sqrt } };
+    for round in 1..=50 {
+        let w = network.step(&algorithm as &dyn Algorithm, round);
+        for p in 0..4 {
+            let sum: f64 = network.gamma.iter().skip(p).step_by(4).sum();
+            assert!(sum.abs() < 1e-9, "round {round}: {sum:e}");
+        }
+        assert!(round == 1 || network.gamma.iter().any(|g| g.abs() > 0.01), "the duals moved");
+        network.released = w.iter().map(|w| w + rng.random_range(-1.0..1.0)).collect();
+    }
+}
