@@ -309,3 +309,44 @@ impl<L: Loss> Kernel for MeanLoss<'_, L> {
         sum(sums) / records as f64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loss::{Absolute, Logistic, Squared};
+    use crate::simd::Baseline;
+
+    /// What the machine dispatches to and the baseline must agree to the last bit.
+    #[test]
+    fn dispatch_does_not_change_a_bit() {
+        let mut state = 1u64;
+        let mut number = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+        };
+        for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)] {
+            let mut storage = vec![0.0; size(count, features)];
+            for j in 0..count {
+                let x: Vec<f64> = (0..features).map(|_| number()).collect();
+                store(&mut storage, count, j, &x, number(), Some(Clip::new(0.8).unwrap()));
+            }
+            let records = Records::new(&storage, count, features);
+            let w: Vec<f64> = (0..features).map(|_| number()).collect();
+            for loss in [AnyLoss::Absolute(Absolute), AnyLoss::Squared(Squared), AnyLoss::Logistic(Logistic)] {
+                let mut scratch = Scratch::default();
+                let (mut best, mut plain) = (vec![0.0; features], vec![0.0; features]);
+                records.gradient(loss, &w, &mut scratch, &mut best);
+                with_loss!(loss, loss => {
+                    let kernel = Gradient { records, loss, w: &w, scratch: &mut scratch, out: &mut plain };
+                    kernel.run(Baseline);
+                });
+                assert!(best.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
+                let best = records.mean_loss(loss, &w, &mut scratch);
+                let plain = with_loss!(loss, loss => {
+                    MeanLoss { records, loss, w: &w, scratch: &mut scratch }.run(Baseline)
+                });
+                assert_eq!(best.to_bits(), plain.to_bits());
+            }
+        }
+    }
+}

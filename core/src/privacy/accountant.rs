@@ -72,7 +72,8 @@ impl Accountant {
                 mu * mu / 2.0
             }
         };
-        Rho::new((rho * (1.0 - SLACK)).max(0.0)).expect("finite epsilon gives finite rho")
+        // Epsilon grows at least as fast as the root of rho: this much less rho makes up for the slack that epsilon adds.
+        Rho::new((rho * (1.0 - 5.0 * SLACK)).max(0.0)).expect("finite epsilon gives finite rho")
     }
 }
 

@@ -1,0 +1,236 @@
+//! Studies: parse, print, parse; and bad input, which must end in one sentence that names the place.
+
+use proptest::prelude::*;
+use undertone_core::study::{Document, Study};
+
+const EXAMPLE: &str = include_str!("../../cli/src/example.toml");
+
+fn read(text: &str, sets: &[&str]) -> Result<Study, String> {
+    let mut document = Document::parse(text, "study.toml").map_err(|e| e.to_string())?;
+    for set in sets {
+        document.set(set).map_err(|e| e.to_string())?;
+    }
+    Study::read(&document).map_err(|e| e.to_string())
+}
+
+#[test]
+fn example_reads_and_prints() {
+    let study = read(EXAMPLE, &[]).unwrap();
+    let again = read(&study.to_toml(), &[]).unwrap();
+    assert_eq!(study.to_toml(), again.to_toml());
+}
+
+/// A change to the example, and the words its refusal must contain.
+const MISTAKES: &[(&str, &[&str])] = &[
+    ("privacy.tau=1.5", &["privacy.tau = 1.5", "above 0 and at most 1"]),
+    ("privacy.tau=0", &["privacy.tau", "above 0"]),
+    ("privacy.delta=0", &["privacy.delta", "strictly between 0 and 1"]),
+    ("privacy.delta=1", &["privacy.delta"]),
+    ("privacy.delta=nan", &["privacy.delta"]),
+    ("privacy.epsilon=-1", &["privacy.epsilon = -1"]),
+    ("privacy.epsilon=inf", &["privacy.epsilon = inf"]),
+    ("privacy.tau=0.5", &["privacy cannot be kept", "round 1", "too small to represent"]),
+    ("privacy.epsilon=five", &["privacy.epsilon = \"five\"", "write a number"]),
+    ("privacy.phi1=0.1", &["privacy.phi1", "keep one"]),
+    ("privacy.clip=0", &["privacy.clip = 0"]),
+    ("privacy.clipp=1", &["privacy.clipp", "did you mean \"clip\"?"]),
+    ("privacy=on", &["privacy = \"on\"", "[privacy]"]),
+    ("rounds=0", &["rounds = 0", "from 1"]),
+    ("rounds=2.5", &["rounds = 2.5", "whole number"]),
+    ("rounds=99999999999999999999", &["too large"]),
+    ("seed=-1", &["seed = -1"]),
+    ("round=5", &["round is not a key", "did you mean \"rounds\"?"]),
+    ("problem.loss=absolut", &["problem.loss", "did you mean \"absolute\"?"]),
+    ("problem.loss=cauchy", &["problem.loss = \"cauchy\"", "\"squared\""]),
+    ("problem.loss=huber", &["problem.threshold is missing"]),
+    ("problem.loss=quantile", &["problem.level is missing"]),
+    ("problem.regularizer=elastic-net", &["problem.lambda2 is missing"]),
+    ("data.clients=1", &["data.clients = 1", "from 2"]),
+    ("data.clients=1e9", &["data.clients"]),
+    ("data.records=0", &["data.records = 0"]),
+    ("data.records=[1,2,3]", &["data.records", "3 numbers for 50 clients"]),
+    ("data.features=0", &["data.features = 0"]),
+    ("data.source=folder", &["data.features", "list"]),
+    ("data.noise=-1", &["data.noise = -1"]),
+    ("graph.kind=tree", &["graph.kind = \"tree\"", "\"star\""]),
+    ("graph.kind=edges", &["graph.edges is missing"]),
+    ("graph.degree=3", &["graph.degree is not a key"]),
+    ("algorithm.name=zcdp", &["algorithm.name", "did you mean \"zcdp-nfl\"?"]),
+    ("algorithm={name=\"p-admm\",rho=1}", &["algorithm", "differentiable loss", "absolute is not"]),
+    ("algorithm.eta=0", &["algorithm.eta = 0"]),
+    ("algorithm.rho=[1]", &["algorithm.rho = a list"]),
+    ("algorithm.decay=linear", &["algorithm.decay = \"linear\"", "\"sqrt\""]),
+    ("simulation.trials=0", &["simulation.trials = 0"]),
+    ("client.7.phi1=-1", &["client.7.phi1 = -1"]),
+    ("client.7.epsilon=1", &["client.7.epsilon is not a key"]),
+    ("nonsense", &["--set nonsense", "key=value"]),
+    (".a=1", &["empty part"]),
+];
+
+#[test]
+fn mistakes_are_named_with_their_remedy() {
+    for (set, words) in MISTAKES {
+        let error = read(EXAMPLE, &[set]).err().unwrap_or_else(|| panic!("{set} was accepted"));
+        for word in *words {
+            assert!(error.contains(word), "{set}: \"{error}\" does not say \"{word}\"");
+        }
+        assert!(!error.contains('\n'), "{set}: more than one line");
+    }
+}
+
+#[test]
+fn mistakes_in_a_file_are_named_with_their_line() {
+    let text = EXAMPLE.replace("tau = 1.0", "tau = 1.5");
+    let line = 1 + text.lines().position(|l| l.starts_with("tau")).unwrap();
+    let error = read(&text, &[]).unwrap_err();
+    assert!(error.starts_with(&format!("study.toml:{line}: privacy.tau = 1.5")), "{error}");
+    let error = read("rounds = = 3", &[]).unwrap_err();
+    assert!(error.starts_with("study.toml:1: this is not valid TOML"), "{error}");
+    assert!(read("", &[]).unwrap_err().contains("is missing"));
+}
+
+#[test]
+fn nonsmooth_problems_are_refused_by_p_admm_for_either_reason() {
+    let squared = ["algorithm={name=\"p-admm\",rho=1}", "problem.loss=squared"];
+    assert!(read(EXAMPLE, &squared).is_ok());
+    let error = read(EXAMPLE, &[squared[0], squared[1], "problem.regularizer=l1"]).unwrap_err();
+    assert!(error.contains("differentiable regularizer"), "{error}");
+    let paper = ["problem.regularizer=elastic-net", "problem.lambda1=paper", "problem.lambda2=1"];
+    let error = read(EXAMPLE, &[&squared[..], &paper[..]].concat()).unwrap_err();
+    assert!(error.contains("differentiable regularizer"), "{error}");
+}
+
+#[test]
+fn real_data_tables_are_checked() {
+    let data = r#"data={source="folder",path="d",features=["age","sex"],target="cost",bounds={age=[0,100],cost=[0,10]},categories={sex=["f","m"]}}"#;
+    assert!(read(EXAMPLE, &[data]).is_ok());
+    for (set, word) in [
+        ("data.bounds.age=[5,5]", "low below high"),
+        ("data.bounds.age=[0,nan]", "finite"),
+        ("data.bounds.agee=[0,1]", "did you mean \"age\"?"),
+        ("data.categories.sex=[\"f\"]", "at least two"),
+        ("data.categories.age=[\"f\",\"m\"]", "both bounds and categories"),
+        ("data.features=[\"age\",\"weight\"]", "data.bounds.weight"),
+        ("data.features=[\"age\",\"age\"]", "each once"),
+        ("data.features=[\"age\",\"cost\"]", "not the target"),
+        ("data.target=sex", "not the target"),
+        ("data.scaling=log", "\"bounds\""),
+        ("data.outside=drop", "\"clamp\""),
+        ("data.source=column", "data.client is missing"),
+        ("data.source=split", "data.clients is missing"),
+    ] {
+        let error = read(EXAMPLE, &[data, set]).err().unwrap_or_else(|| panic!("{set} was accepted"));
+        assert!(error.contains(word), "{set}: \"{error}\" does not say \"{word}\"");
+    }
+    let error = read(EXAMPLE, &[data, "data.features=[\"age\"]", "data.target=sex"]).unwrap_err();
+    assert!(error.contains("needs a number"), "{error}");
+}
+
+/// Study texts with random but valid parts.
+fn valid_study() -> impl Strategy<Value = String> {
+    let loss = prop_oneof![
+        Just("loss = \"squared\"".to_string()),
+        Just("loss = \"absolute\"".to_string()),
+        (0.01..10.0).prop_map(|t: f64| format!("loss = \"huber\"\nthreshold = {t}")),
+        (0.01..0.99).prop_map(|l: f64| format!("loss = \"quantile\"\nlevel = {l}")),
+        Just("loss = \"logistic\"".to_string()),
+        Just("loss = \"hinge\"".to_string()),
+    ];
+    let regularizer = prop_oneof![
+        Just(String::new()),
+        (0.0..9.0).prop_map(|l: f64| format!("regularizer = \"l1\"\nlambda = {l}")),
+        (0.0..9.0).prop_map(|l: f64| format!("regularizer = \"l2\"\nlambda = {l}")),
+        (0.0..9.0, 0.0..9.0)
+            .prop_map(|(a, b): (f64, f64)| format!("regularizer = \"elastic-net\"\nlambda1 = {a}\nlambda2 = {b}")),
+        (0.0..9.0).prop_map(|b: f64| format!("regularizer = \"elastic-net\"\nlambda1 = \"paper\"\nlambda2 = {b}")),
+    ];
+    let graph = prop_oneof![
+        (2.0..8.0).prop_map(|d: f64| format!("kind = \"random\"\nmean_degree = {d}")),
+        prop::sample::select(vec!["ring", "star", "grid", "complete"]).prop_map(|k| format!("kind = \"{k}\"")),
+        (2i64..9, 0.0..1.0)
+            .prop_map(|(d, r): (i64, f64)| format!("kind = \"small-world\"\ndegree = {d}\nrewire = {r}")),
+        (1i64..9).prop_map(|d| format!("kind = \"regular\"\ndegree = {d}")),
+        Just("kind = \"edges\"\nedges = [[\"1\", 2], [\"a b\", \"c\"]]".to_string()),
+    ];
+    let data = prop_oneof![
+        (2i64..99, 1i64..99, 1i64..99, 0.0..2.0).prop_map(|(k, m, p, s): (i64, i64, i64, f64)| format!(
+            "source = \"synthetic\"\nclients = {k}\nrecords = {m}\nfeatures = {p}\nnoise = {s}"
+        )),
+        (-9.0..0.0, 1.0..9.0).prop_map(|(a, b): (f64, f64)| format!(
+            "source = \"column\"\nclient = \"c\"\nfeatures = [\"x y\", \"s\"]\ntarget = \"t\"\nintercept = true\n\
+             scaling = \"none\"\noutside = \"clamp\"\nbounds.\"x y\" = [{a}, {b}]\nbounds.t = [{a}, {b}]\n\
+             categories.s = [\"u\", \"v\", \"w\"]"
+        )),
+    ];
+    let decay = prop::sample::select(vec!["constant", "sqrt", "inverse"]);
+    let algorithm = prop_oneof![
+        (0.01..9.0, 0.01..9.0, decay.clone())
+            .prop_map(|(r, e, d): (f64, f64, _)| format!("name = \"zcdp-nfl\"\nrho = {r}\neta = {e}\ndecay = \"{d}\"")),
+        (0.01..9.0, 0.01..9.0).prop_map(|(r, e): (f64, f64)| format!("name = \"dp-nfl\"\nrho = {r}\neta = {e}")),
+        (0.01..9.0, decay).prop_map(|(e, d): (f64, _)| format!("name = \"zcdp-grad-nfl\"\neta = {e}\ndecay = \"{d}\"")),
+    ];
+    let privacy = prop_oneof![
+        Just("privacy = \"off\"\n".to_string()),
+        (0.01..50.0, 1e-9..0.5, 0.99..1.0, 0.01..9.0, prop::sample::select(vec!["paper", "cks", "exact"])).prop_map(
+            |(e, d, t, c, a): (f64, f64, f64, f64, _)| format!(
+                "privacy = {{ epsilon = {e}, delta = {d}, tau = {t}, clip = {c}, accountant = \"{a}\", noise = \"secure\" }}\n"
+            )
+        ),
+        (1e-6..0.1, 1e-9..0.5, 0.01..9.0).prop_map(|(p, d, c): (f64, f64, f64)| format!(
+            "privacy = {{ phi1 = {p}, delta = {d}, clip = {c} }}\nclient.7 = {{ eta = 0.25, phi1 = 0.001 }}\n"
+        )),
+    ];
+    (0i64..i64::MAX, 1i64..300, loss, regularizer, graph, data, algorithm, privacy).prop_map(
+        |(seed, rounds, loss, regularizer, graph, data, algorithm, privacy)| {
+            format!(
+                "seed = {seed}\nrounds = {rounds}\n{privacy}[problem]\n{loss}\n{regularizer}\n[graph]\n{graph}\n\
+                 [data]\n{data}\n[algorithm]\n{algorithm}\n"
+            )
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parse_print_parse(text in valid_study()) {
+        let study = read(&text, &[]).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let printed = study.to_toml();
+        let again = read(&printed, &[]).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+        prop_assert_eq!(printed, again.to_toml());
+        prop_assert_eq!(format!("{study:?}"), format!("{again:?}"));
+    }
+
+    /// Whatever is done to a text, reading it ends: with a study, or with one sentence that names a place.
+    #[test]
+    fn damaged_texts_never_panic(at in 0usize..3000, length in 0usize..40, junk in "[ -~\n]{0,20}") {
+        let cut = |at: usize| EXAMPLE.char_indices().nth(at).map_or(EXAMPLE.len(), |(i, _)| i);
+        let text = format!("{}{junk}{}", &EXAMPLE[..cut(at)], &EXAMPLE[cut(at + length)..]);
+        if let Err(error) = read(&text, &[]) {
+            prop_assert!(error.starts_with("study.toml"), "{}", error);
+            prop_assert!(!error.contains('\n'), "{}", error);
+        }
+    }
+
+    #[test]
+    fn random_settings_never_panic(key in "[a-z0-9.]{1,20}", value in "[ -~]{0,20}") {
+        let _ = read(EXAMPLE, &[&format!("{key}={value}")]);
+        for table in ["problem", "data", "graph", "algorithm", "privacy", "simulation", "client"] {
+            let _ = read(EXAMPLE, &[&format!("{table}.{key}={value}")]);
+            let _ = read(EXAMPLE, &[&format!("{table}={value}")]);
+        }
+        for known in ["rounds", "privacy.tau", "privacy.epsilon", "privacy.clip", "data.clients", "algorithm.eta", "seed"] {
+            let _ = read(EXAMPLE, &[&format!("{known}={value}")]);
+        }
+    }
+
+    #[test]
+    fn random_numbers_never_panic(number in prop::num::f64::ANY, whole in any::<i64>()) {
+        for known in ["rounds", "privacy.tau", "privacy.epsilon", "privacy.delta", "privacy.clip", "data.clients",
+                      "data.records", "data.noise", "algorithm.eta", "algorithm.rho", "graph.mean_degree", "client.1.phi1"] {
+            let _ = read(EXAMPLE, &[&format!("{known}={number}")]);
+            let _ = read(EXAMPLE, &[&format!("{known}={whole}")]);
+        }
+    }
+}
