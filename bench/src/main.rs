@@ -36,7 +36,7 @@ fn study(clients: usize, rounds: u32, trials: u32) -> Study {
 }
 
 fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32) -> f64 {
-    let outcome = undertone_sim::run(&study(clients, rounds, trials), None, &|_| {}).expect("the study runs");
+    let outcome = undertone_sim::run(&study(clients, rounds, trials), &|_| {}).expect("the study runs");
     let work = clients as f64 * f64::from(rounds) * f64::from(trials);
     work / (outcome.seconds - outcome.setup_seconds)
 }

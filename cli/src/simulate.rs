@@ -17,7 +17,7 @@ pub struct Arguments {
 
     /// File or folder with the data, in place of the study's data.path
     #[arg(long, value_name = "PATH")]
-    data: Option<String>,
+    data: Option<PathBuf>,
 
     /// Run folder; without it the first free one of undertone-run, undertone-run-2, ...
     #[arg(long, value_name = "DIR")]
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     );
     bar.set_message(study.name.clone());
     let progress = |share: f64| bar.set_position((share * 1000.0) as u64);
-    let outcome = pool.install(|| undertone_sim::run(&study, arguments.data.as_deref(), &progress));
+    let outcome = pool.install(|| undertone_sim::run(&study, &progress));
     bar.finish_and_clear();
     let outcome = match outcome {
         Ok(outcome) => outcome,
@@ -71,7 +71,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.json { print(&outcome.to_json().to_string()) } else { print(&report(&outcome, &out)) }
 }
 
-/// The study with its `--set`s, its data path made relative to where the study lies.
+/// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from anywhere:
+/// `--data` counts from here, the study's own path from where the study lies.
 fn read(arguments: &Arguments) -> Result<Study, Failure> {
     let (text, origin) = match &arguments.study {
         None => (EXAMPLE.to_string(), "the example study".to_string()),
@@ -86,10 +87,13 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
         document.set(assignment).map_err(Failure::input)?;
     }
     let mut study = Study::read(&document).map_err(Failure::input)?;
-    if let (DataSpec::Files { path: Some(path), .. }, Some(file)) = (&mut study.data, &arguments.study)
-        && let Some(folder) = file.parent()
-    {
-        *path = folder.join(&*path).display().to_string();
+    let own = match (&study.data, &arguments.study) {
+        (DataSpec::Files { path: Some(path), .. }, Some(file)) => file.parent().map(|folder| folder.join(path)),
+        _ => None,
+    };
+    if let Some(path) = arguments.data.clone().or(own) {
+        let path = std::path::absolute(&path).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
+        study.set_data_path(&path.display().to_string());
     }
     Ok(study)
 }

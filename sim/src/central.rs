@@ -76,17 +76,20 @@ struct Program {
     /// The quadratic cost of w alone, dense, by rows; only the upper triangle counts.
     gram: Vec<f64>,
     features: usize,
-    quadratic: Vec<(usize, usize, f64)>,
+    quadratic: Entries,
     linear: Vec<f64>,
     equal: Rows,
     nonnegative: Rows,
     exponential: Rows,
 }
 
+/// Row, column and value.
+type Entries = Vec<(usize, usize, f64)>;
+
 /// Rows of b - A x.
 #[derive(Default)]
 struct Rows {
-    entries: Vec<(usize, usize, f64)>,
+    entries: Entries,
     right: Vec<f64>,
 }
 
@@ -214,12 +217,12 @@ impl Program {
         let upper = (0..features).flat_map(|p| (p..features).map(move |q| (p, q)));
         self.quadratic.extend(upper.map(|(p, q)| (p, q, self.gram[p * features + q])).filter(|e| e.2 != 0.0));
         let variables = self.linear.len();
-        let quadratic = matrix(variables, variables, vec![(0, &self.quadratic)]);
+        let quadratic = matrix(variables, variables, &[(0, &self.quadratic)]);
         let counts = [&self.equal, &self.nonnegative, &self.exponential].map(|rows| rows.right.len());
         let constraints = matrix(
             counts.iter().sum(),
             variables,
-            vec![
+            &[
                 (0, &self.equal.entries),
                 (counts[0], &self.nonnegative.entries),
                 (counts[0] + counts[1], &self.exponential.entries),
@@ -252,7 +255,7 @@ impl Program {
 }
 
 /// Upper-triangular or general entries as a sparse matrix; entries at the same place add up.
-fn matrix(rows: usize, columns: usize, parts: Vec<(usize, &Vec<(usize, usize, f64)>)>) -> CscMatrix<f64> {
+fn matrix(rows: usize, columns: usize, parts: &[(usize, &Entries)]) -> CscMatrix<f64> {
     let entries = || parts.iter().flat_map(|(offset, part)| part.iter().map(move |&(r, c, v)| (r + offset, c, v)));
     CscMatrix::new_from_triplets(
         rows,

@@ -63,11 +63,11 @@ pub enum SimError {
 /// Called now and then with the share of the work that is done, from 0 to 1.
 pub type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 
-/// Runs a study. `data` replaces the study's data path.
-pub fn run(study: &Study, data: Option<&str>, progress: Progress) -> Result<Outcome, SimError> {
+/// Runs a study.
+pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
     let started = Instant::now();
     let guard = Guard::new(study)?;
-    let first = Setup::new(study, data, 0)?;
+    let first = Setup::new(study, 0)?;
     let setup_seconds = started.elapsed().as_secs_f64();
     let trials = study.simulation.trials;
     let work = Work { done: AtomicU64::new(0), total: u64::from(trials) * u64::from(study.rounds), report: progress };
@@ -77,7 +77,7 @@ pub fn run(study: &Study, data: Option<&str>, progress: Progress) -> Result<Outc
             if trial == 0 || study.simulation.redraw == Redraw::Noise {
                 first.run(study, &guard, trial, &work)
             } else {
-                Setup::new(study, data, trial)?.run(study, &guard, trial, &work)
+                Setup::new(study, trial)?.run(study, &guard, trial, &work)
             }
         })
         .collect();
@@ -98,7 +98,7 @@ impl Work<'_> {
     fn add_round(&self) {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         // A thousand reports are enough for any bar.
-        if done % (self.total / 1000).max(1) == 0 || done == self.total {
+        if done.is_multiple_of((self.total / 1000).max(1)) || done == self.total {
             (self.report)(done as f64 / self.total as f64);
         }
     }
@@ -135,8 +135,8 @@ struct Setup {
 const GRAPH: u32 = u32::MAX - 1;
 
 impl Setup {
-    fn new(study: &Study, data: Option<&str>, trial: u32) -> Result<Self, SimError> {
-        let population = Population::load(study, data, trial)?;
+    fn new(study: &Study, trial: u32) -> Result<Self, SimError> {
+        let population = Population::load(study, trial)?;
         let mut rng = Stream { trial, client: GRAPH, round: 0 }.fast(study.seed);
         let graph = study.graph.build(population.names(), &mut rng)?;
         let mut special = HashMap::new();

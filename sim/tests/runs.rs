@@ -33,7 +33,7 @@ fn study(text: &str) -> Study {
 }
 
 fn run(text: &str) -> Outcome {
-    undertone_sim::run(&study(text), None, &|_| {}).unwrap_or_else(|e| panic!("{e}"))
+    undertone_sim::run(&study(text), &|_| {}).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn run_on(threads: usize, text: &str) -> Outcome {
@@ -152,12 +152,12 @@ fn divergence_ends_with_the_round_and_a_remedy() {
     let text = "rounds = 2000\nprivacy = \"off\"\n[problem]\nloss = \"squared\"\n\
         [data]\nsource = \"synthetic\"\nclients = 5\nfeatures = 3\n[graph]\nkind = \"ring\"\n\
         [algorithm]\nname = \"zcdp-grad-nfl\"\neta = 100\n";
-    let error = undertone_sim::run(&study(text), None, &|_| {}).unwrap_err();
+    let error = undertone_sim::run(&study(text), &|_| {}).unwrap_err();
     assert!(matches!(error, SimError::Diverged { .. }) && error.to_string().contains("lower eta"), "{error}");
 }
 
 #[test]
 fn unknown_clients_are_named() {
-    let error = undertone_sim::run(&study(&format!("{SMALL}\n[client.9999]\neta = 1\n")), None, &|_| {}).unwrap_err();
+    let error = undertone_sim::run(&study(&format!("{SMALL}\n[client.9999]\neta = 1\n")), &|_| {}).unwrap_err();
     assert!(error.to_string().contains("client.9999") && error.to_string().contains("\"700\""), "{error}");
 }

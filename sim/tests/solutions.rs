@@ -10,8 +10,9 @@ fn reference(name: &str) -> Vec<Value> {
 }
 
 fn run(text: &str, data: Option<&str>) -> Outcome {
-    let study = Study::parse(text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"));
-    undertone_sim::run(&study, data, &|_| {}).unwrap_or_else(|e| panic!("{e}"))
+    let mut study = Study::parse(text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"));
+    study.set_data_path(data.unwrap_or_default());
+    undertone_sim::run(&study, &|_| {}).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// One CSV per client, as a user would keep them.

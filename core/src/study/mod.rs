@@ -224,6 +224,13 @@ impl Study {
         Ok(())
     }
 
+    /// Takes the data from `path` instead. Synthetic data has no path, and is left alone.
+    pub fn set_data_path(&mut self, new: &str) {
+        if let DataSpec::Files { path, .. } = &mut self.data {
+            *path = Some(new.into());
+        }
+    }
+
     /// The problem with a resolved regulariser.
     pub fn problem(&self, regularizer: Regularizer) -> Problem {
         let intercept = matches!(&self.data, DataSpec::Files { schema, .. } if schema.intercept);

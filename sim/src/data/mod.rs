@@ -38,8 +38,8 @@ pub struct Population {
 }
 
 impl Population {
-    /// Draws or reads the data of a study. `path` replaces the study's path, `trial` picks the draw.
-    pub fn load(study: &Study, path: Option<&str>, trial: u32) -> Result<Self, DataError> {
+    /// Draws or reads the data of a study; `trial` picks the draw.
+    pub fn load(study: &Study, trial: u32) -> Result<Self, DataError> {
         let clip = study.privacy.filter(|_| study.algorithm.clips()).map(|p| p.clip);
         let classification = study.loss.is_classification();
         match &study.data {
@@ -48,8 +48,8 @@ impl Population {
                 let law = synthetic::Law::new(study.seed, trial, *features, *noise, classification);
                 Ok(Self::fill(names, records, *features, |client, m, storage| law.draw(client, m, clip, storage)))
             }
-            DataSpec::Files { layout, path: own, schema } => {
-                let path = path.or(own.as_deref()).ok_or_else(|| {
+            DataSpec::Files { layout, path, schema } => {
+                let path = path.as_deref().ok_or_else(|| {
                     DataError::new("data.path", "is missing; write it in the study or give --data PATH")
                 })?;
                 files::load(layout, path, schema, classification, clip)

@@ -10,12 +10,11 @@ use undertone_core::schema::Cell;
 
 use super::DataError;
 
+/// What is done with a row and its place.
+pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &str) -> Result<(), DataError>;
+
 /// Reads the wanted columns of a file, in the wanted order, and hands each row with its place to `each`.
-pub fn read(
-    path: &Path,
-    wanted: &[&str],
-    each: &mut dyn FnMut(&[Cell], &str) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
     let file = File::open(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))?;
     match path.extension().and_then(|e| e.to_str()) {
@@ -47,12 +46,7 @@ fn columns(path: &Path, head: &[String], wanted: &[&str]) -> Result<Vec<usize>, 
     wanted.iter().map(find).collect()
 }
 
-fn read_csv(
-    path: &Path,
-    file: File,
-    wanted: &[&str],
-    each: &mut dyn FnMut(&[Cell], &str) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+fn read_csv(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), DataError> {
     let broken = |e: csv::Error| {
         let line = e.position().map_or(String::new(), |p| format!(":{}", p.line()));
         let reason = match e.kind() {
@@ -80,12 +74,7 @@ fn read_csv(
     Ok(())
 }
 
-fn read_parquet(
-    path: &Path,
-    file: File,
-    wanted: &[&str],
-    each: &mut dyn FnMut(&[Cell], &str) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), DataError> {
     let broken = |e: parquet::errors::ParquetError| {
         DataError::new(
             path.display(),

@@ -1,0 +1,192 @@
+//! The program as a user calls it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn undertone(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", stderr(output));
+    serde_json::from_str(&stdout(output)).unwrap()
+}
+
+/// Exit code 2, nothing on standard output, one sentence that contains the words.
+fn assert_refused(output: &Output, words: &[&str]) {
+    let error = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(output.stdout.is_empty());
+    for word in words {
+        assert!(error.contains(word), "\"{error}\" does not say \"{word}\"");
+    }
+    assert!(!error.contains("panicked"), "{error}");
+}
+
+#[test]
+fn simulate_runs_the_example_and_leaves_a_run_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = undertone(folder.path(), &["simulate", "--set", "simulation.trials=3"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(text.contains("normalised error") && text.contains("privacy spent: epsilon 5.0"), "{text}");
+    assert!(stderr(&output).contains("noise = \"fast\""));
+    let run = folder.path().join("undertone-run");
+    for file in ["study.toml", "trace.csv", "clients.csv", "model.json", "summary.json", "learning.svg", "learning.png"]
+    {
+        assert!(run.join(file).metadata().unwrap().len() > 100, "{file}");
+    }
+    let trace = std::fs::read_to_string(run.join("trace.csv")).unwrap();
+    assert_eq!(trace.lines().count(), 201);
+    assert!(trace.starts_with("round,rho,epsilon,error_w,"));
+    assert!(!trace.contains("NaN") && !trace.contains("inf"));
+    let clients = std::fs::read_to_string(run.join("clients.csv")).unwrap();
+    assert_eq!(clients.lines().count(), 51);
+    assert_eq!(clients.lines().next(), Some("client,w1,w2,w3,w4,w5,w6,w7,w8"));
+    // A second run finds the next free folder, and a named folder is never overwritten.
+    assert!(undertone(folder.path(), &["simulate", "--set", "rounds=2"]).status.success());
+    assert!(folder.path().join("undertone-run-2").exists());
+    let output = undertone(folder.path(), &["simulate", "--out", "undertone-run"]);
+    assert_refused(&output, &["undertone-run", "already holds files"]);
+}
+
+#[test]
+fn the_resolved_study_repeats_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| assert!(undertone(folder.path(), arguments).status.success());
+    run(&["simulate", "--out", "one", "--set", "simulation.trials=2", "--set", "rounds=40", "--threads", "1"]);
+    run(&["simulate", "one/study.toml", "--out", "two", "--threads", "2"]);
+    for file in ["study.toml", "trace.csv", "clients.csv", "model.json", "learning.svg", "learning.png"] {
+        let read = |run: &str| std::fs::read(folder.path().join(run).join(file)).unwrap();
+        assert!(read("one") == read("two"), "{file} differs");
+    }
+}
+
+#[test]
+fn simulate_prints_its_summary_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let summary = json(&undertone(folder.path(), &["simulate", "--json", "--set", "rounds=20", "--out", "run"]));
+    for model in ["w", "released", "average"] {
+        assert!(summary["normalized_error"][model].as_f64().unwrap() > 0.0);
+    }
+    for key in ["objective", "epsilon", "delta", "rho_total", "seconds"] {
+        assert!(summary[key].is_number(), "{key}");
+    }
+    assert_eq!((summary["rounds"].as_u64(), summary["clients"].as_u64()), (Some(20), Some(50)));
+    assert!((summary["epsilon"].as_f64().unwrap() - 5.0).abs() < 1e-8);
+    let file: Value = serde_json::from_slice(&std::fs::read(folder.path().join("run/summary.json")).unwrap()).unwrap();
+    assert_eq!(file, summary);
+}
+
+#[test]
+fn new_writes_the_example_and_never_over_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(undertone(folder.path(), &["new", "study.toml"]).status.success());
+    let text = std::fs::read_to_string(folder.path().join("study.toml")).unwrap();
+    assert!(text.contains("[privacy]") && text.contains('#'));
+    assert!(undertone(folder.path(), &["simulate", "study.toml", "--set", "rounds=3"]).status.success());
+    std::fs::write(folder.path().join("study.toml"), "mine").unwrap();
+    assert_refused(&undertone(folder.path(), &["new", "study.toml"]), &["study.toml", "already a file"]);
+    assert_eq!(std::fs::read_to_string(folder.path().join("study.toml")).unwrap(), "mine");
+    assert_refused(&undertone(folder.path(), &["new", "no/such/folder/study.toml"]), &["cannot be written"]);
+}
+
+#[test]
+fn account_answers_in_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let answer = json(&undertone(folder.path(), &["account", "--rho-total", "0.0175", "--delta", "1e-6", "--json"]));
+    assert_eq!((answer["rho_total"].as_f64(), answer["delta"].as_f64()), (Some(0.0175), Some(1e-6)));
+    for (name, expected) in [("paper", 1.000905), ("cks", 0.837947), ("exact", 0.776362)] {
+        assert!((answer["epsilon"][name].as_f64().unwrap() - expected).abs() < 5e-6);
+    }
+    let arguments = ["account", "--epsilon", "1", "--delta", "1e-6", "--rounds", "200", "--tau", "0.99", "--json"];
+    let answer = json(&undertone(folder.path(), &arguments));
+    for (name, expected) in [("paper", 0.01746890), ("cks", 0.02435597), ("exact", 0.02801448)] {
+        let rho = answer["rho_total"][name].as_f64().unwrap();
+        assert!((rho - expected).abs() < 5e-6 * expected);
+        let tau: f64 = 0.99;
+        let sum = (1.0 - tau.powi(200)) / (tau.powi(199) - tau.powi(200));
+        assert!((answer["phi_1"][name].as_f64().unwrap() * sum / rho - 1.0).abs() < 1e-9);
+    }
+    let arguments = ["account", "--phi1", "1e-4", "--delta", "1e-6", "--rounds", "175", "--json"];
+    assert!(
+        (json(&undertone(folder.path(), &arguments))["epsilon"]["exact"].as_f64().unwrap() - 0.776362).abs() < 5e-6
+    );
+}
+
+#[test]
+fn account_prints_a_table() {
+    let output = undertone(Path::new("."), &["account", "--epsilon", "1", "--delta", "1e-6", "--rounds", "200"]);
+    let text = stdout(&output);
+    assert!(text.contains("accountant") && text.contains("phi_1") && text.contains("0.0280145"), "{text}");
+}
+
+#[test]
+fn wrong_calls_end_with_code_2_and_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |arguments: &[&str], words: &[&str]| assert_refused(&undertone(folder.path(), arguments), words);
+    refused(&["simulate", "nowhere.toml"], &["nowhere.toml", "check the path"]);
+    refused(&["simulate", "--set", "privacy.tau=2"], &["privacy.tau = 2", "at most 1"]);
+    refused(&["simulate", "--set", "privacy.epsilom=2"], &["did you mean \"epsilon\"?"]);
+    refused(&["simulate", "--set", "graph={kind=\"edges\",edges=[[\"1\",\"2\"]]}"], &["49 components", "{1, 2}"]);
+    refused(&["simulate", "--set", "graph.mean_degree=1"], &["mean degree from 1.96"]);
+    refused(&["simulate", "--data", "x.csv"], &["--data", "synthetic"]);
+    refused(&["simulate", "--threads", "0"], &["--threads"]);
+    refused(
+        &[
+            "simulate",
+            "--set",
+            "algorithm.eta=1e9",
+            "--set",
+            "problem.loss=squared",
+            "--set",
+            "privacy=off",
+            "--set",
+            "algorithm.rho=1e-9",
+            "--set",
+            "rounds=2000",
+            "--set",
+            "algorithm.decay=constant",
+        ],
+        &["diverged", "lower eta"],
+    );
+    assert!(!folder.path().join("undertone-run").exists(), "a refused run leaves no folder");
+    refused(&["account", "--delta", "1e-6"], &["--rho-total"]);
+    refused(&["account", "--rho-total", "-1", "--delta", "1e-6"], &["rho"]);
+    refused(&["account", "--rho-total=-1", "--delta", "1e-6"], &["rho = -1 is not possible"]);
+    refused(&["account", "--rho-total", "nan", "--delta", "1e-6"], &["rho = NaN is not possible"]);
+    refused(&["account", "--rho-total", "1", "--delta", "1"], &["delta = 1 is not possible"]);
+    refused(&["account", "--epsilon", "1", "--delta", "1e-6", "--tau", "0"], &["--tau 0"]);
+    refused(&["account", "--epsilon", "1", "--delta", "1e-6", "--rounds", "0"], &["--rounds"]);
+    refused(&["account", "--epsilon", "1", "--delta", "1e-6", "--tau", "0.1", "--rounds", "99"], &["too small"]);
+    refused(&["simulat"], &["simulate"]);
+}
+
+#[test]
+fn data_paths_are_relative_to_the_study() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("all.csv"), "a,b\n1,2\n2,4\n3,6\n4,8\n").unwrap();
+    let study = "rounds = 50\nprivacy = \"off\"\n[problem]\nloss = \"squared\"\n[graph]\nkind = \"ring\"\n\
+        [algorithm]\nname = \"zcdp-nfl\"\nrho = 1\neta = 1\n[data]\nsource = \"split\"\nclients = 2\npath = \"all.csv\"\n\
+        features = [\"a\"]\ntarget = \"b\"\nbounds.a = [0, 5]\nbounds.b = [0, 10]\n";
+    std::fs::write(inner.join("study.toml"), study).unwrap();
+    let summary = json(&undertone(folder.path(), &["simulate", "inner/study.toml", "--json", "--out", "run"]));
+    assert_eq!(summary["records"].as_u64(), Some(4));
+    let model: Value = serde_json::from_slice(&std::fs::read(folder.path().join("run/model.json")).unwrap()).unwrap();
+    assert!(model["coefficients"]["a"].is_number() && model["intercept"].is_number());
+    assert_refused(&undertone(folder.path(), &["simulate", "inner/study.toml", "--data", "none.csv"]), &["none.csv"]);
+    // The resolved study in the run folder still finds the data.
+    assert!(undertone(folder.path(), &["simulate", "run/study.toml", "--out", "again"]).status.success());
+}

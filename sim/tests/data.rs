@@ -1,0 +1,217 @@
+//! Data in every layout, in original units, and every way in which it can be wrong.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::basic::Compression;
+use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use undertone_core::study::Study;
+use undertone_sim::Outcome;
+
+/// dose = 3 + 0.5 age + 2 [sex = m], exactly.
+const ROWS: [(f64, &str, f64); 9] = [
+    (20.0, "f", 13.0),
+    (30.0, "m", 20.0),
+    (45.0, "f", 25.5),
+    (50.0, "m", 30.0),
+    (61.0, "f", 33.5),
+    (70.0, "m", 40.0),
+    (33.0, "f", 19.5),
+    (81.0, "m", 45.5),
+    (90.0, "f", 48.0),
+];
+
+fn study_text(layout: &str) -> String {
+    format!(
+        "rounds = 20000\nprivacy = \"off\"\n[problem]\nloss = \"squared\"\n[graph]\nkind = \"complete\"\n\
+         [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 0.25\n[simulation]\nmetrics_every = 1000\n\
+         [data]\n{layout}\nfeatures = [\"age\", \"sex\"]\ntarget = \"dose\"\nintercept = true\n\
+         bounds.age = [0, 100]\nbounds.dose = [0, 60]\ncategories.sex = [\"f\", \"m\"]\n"
+    )
+}
+
+fn try_run(text: &str, path: &Path) -> Result<Outcome, String> {
+    let mut study = Study::parse(text, "study.toml").map_err(|e| e.to_string())?;
+    study.set_data_path(path.to_str().unwrap());
+    undertone_sim::run(&study, &|_| {}).map_err(|e| e.to_string())
+}
+
+fn csv(rows: &[(f64, &str, f64)], client: impl Fn(usize) -> String) -> String {
+    let lines = rows.iter().enumerate().map(|(j, (age, sex, dose))| format!("{dose},{},{sex},{age},x\n", client(j)));
+    format!("dose,clinic,sex,age,unused\n{}", lines.collect::<String>())
+}
+
+fn write_parquet(path: &Path, rows: &[(f64, &str, f64)]) {
+    let schema = "message m { required int64 age; optional binary sex (UTF8); required double dose; }";
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let file = fs::File::create(path).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(file, Arc::new(parse_message_type(schema).unwrap()), Arc::new(properties)).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let ages: Vec<i64> = rows.iter().map(|r| r.0 as i64).collect();
+    let present: Vec<i16> = rows.iter().map(|r| i16::from(!r.1.is_empty())).collect();
+    let sexes: Vec<_> = rows.iter().filter(|r| !r.1.is_empty()).map(|r| r.1.into()).collect();
+    let doses: Vec<f64> = rows.iter().map(|r| r.2).collect();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int64Type>().write_batch(&ages, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<ByteArrayType>().write_batch(&sexes, Some(&present), None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<DoubleType>().write_batch(&doses, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+fn assert_finds_the_rule(outcome: &Outcome, clients: &[&str]) {
+    let names: Vec<String> = (0..outcome.names.len()).map(|k| outcome.names.get(k).into_owned()).collect();
+    assert_eq!(names, clients);
+    let model = &outcome.model.original;
+    assert_eq!(model.coefficients.iter().map(|c| c.0.as_str()).collect::<Vec<_>>(), ["age", "sex=m"]);
+    let found = [model.intercept, model.coefficients[0].1, model.coefficients[1].1];
+    for (found, expected) in found.into_iter().zip([3.0, 0.5, 2.0]) {
+        assert!((found - expected).abs() < 1e-6, "{found} is not {expected}");
+    }
+}
+
+#[test]
+fn one_file_per_client_in_csv_and_parquet() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("b.csv"), csv(&ROWS[..3], |_| "any".into())).unwrap();
+    fs::write(folder.path().join("a.csv"), csv(&ROWS[3..5], |_| "any".into())).unwrap();
+    fs::write(folder.path().join("notes.txt"), "not data").unwrap();
+    write_parquet(&folder.path().join("c.parquet"), &ROWS[5..]);
+    assert_finds_the_rule(&try_run(&study_text("source = \"folder\""), folder.path()).unwrap(), &["a", "b", "c"]);
+}
+
+#[test]
+fn one_file_with_a_client_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.csv");
+    fs::write(&file, csv(&ROWS, |j| ["west", "east", "north"][j % 3].into())).unwrap();
+    let outcome = try_run(&study_text("source = \"column\"\nclient = \"clinic\""), &file).unwrap();
+    assert_finds_the_rule(&outcome, &["east", "north", "west"]);
+}
+
+#[test]
+fn one_file_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.csv");
+    fs::write(&file, csv(&ROWS, |_| "any".into())).unwrap();
+    let outcome = try_run(&study_text("source = \"split\"\nclients = 4"), &file).unwrap();
+    assert_finds_the_rule(&outcome, &["1", "2", "3", "4"]);
+    let error = try_run(&study_text("source = \"split\"\nclients = 10"), &file).unwrap_err();
+    assert!(error.contains("9 records, too few for 10 clients"), "{error}");
+}
+
+#[test]
+fn labels_may_be_words_or_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    for (column, range) in [("sex", "categories.sex = [\"f\", \"m\"]"), ("ill", "bounds.ill = [0, 1]")] {
+        let file = folder.path().join(format!("{column}.csv"));
+        fs::write(
+            &file,
+            format!(
+                "age,{column}\n1,{0}\n2,{0}\n8,{1}\n9,{1}\n",
+                if column == "sex" { "f" } else { "0" },
+                if column == "sex" { "m" } else { "1" }
+            ),
+        )
+        .unwrap();
+        let text = format!(
+            "rounds = 50\nprivacy = \"off\"\n[problem]\nloss = \"logistic\"\nregularizer = \"l2\"\nlambda = 0.01\n[graph]\nkind = \"ring\"\n\
+             [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 1\n\
+             [data]\nsource = \"split\"\nclients = 2\nfeatures = [\"age\"]\ntarget = \"{column}\"\nintercept = true\n\
+             bounds.age = [0, 10]\n{range}\n"
+        );
+        let outcome = try_run(&text, &file).unwrap();
+        let model = &outcome.model.original;
+        let score = |age: f64| model.intercept + model.coefficients[0].1 * age;
+        assert!(score(1.5) < 0.0 && score(8.5) > 0.0);
+        if column == "ill" {
+            fs::write(&file, "age,ill\n1,0.5\n2,1\n").unwrap();
+            let error = try_run(&text, &file).unwrap_err();
+            assert!(error.contains("ill.csv:2") && error.contains("0.5 is not a label"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn bad_cells_are_named_by_file_line_and_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.csv");
+    for (cells, words) in [
+        ("13,f,nan", &["all.csv:3", "\"age\"", "finite"][..]),
+        ("13,f,inf", &["all.csv:3", "\"age\"", "finite"]),
+        ("13,f,", &["all.csv:3", "\"age\"", "empty"]),
+        ("13,,20", &["all.csv:3", "\"sex\"", "empty"]),
+        ("13,f,twenty", &["all.csv:3", "\"age\"", "\"twenty\" is not a number"]),
+        ("13,f,101", &["all.csv:3", "\"age\"", "[0, 100]", "clamp"]),
+        ("-1,f,20", &["all.csv:3", "\"dose\"", "[0, 60]"]),
+        ("13,x,20", &["all.csv:3", "\"sex\"", "not in the public list"]),
+        ("13,f", &["all.csv:3", "2 cells", "head has 3"]),
+    ] {
+        fs::write(&file, format!("dose,sex,age\n30,m,50\n{cells}\n")).unwrap();
+        let error = try_run(&study_text("source = \"split\"\nclients = 2"), &file).unwrap_err();
+        for word in words {
+            assert!(error.contains(word), "{cells}: \"{error}\" does not say \"{word}\"");
+        }
+        assert!(!error.contains('\n'));
+    }
+}
+
+#[test]
+fn values_are_clamped_only_if_the_study_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.csv");
+    let text = study_text("source = \"split\"\nclients = 2\noutside = \"clamp\"");
+    fs::write(&file, "dose,sex,age\n30,m,100\n13,f,20\n20,f,0\n").unwrap();
+    let inside = try_run(&text, &file).unwrap();
+    fs::write(&file, "dose,sex,age\n30,m,1e9\n13,f,20\n20,f,-7\n").unwrap();
+    assert_eq!(inside.clients, try_run(&text, &file).unwrap().clients);
+}
+
+#[test]
+fn bad_files_are_named_with_the_remedy() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let by_folder = study_text("source = \"folder\"");
+    let refused = |text: &str, path: &Path, words: &[&str]| {
+        let error = try_run(text, path).unwrap_err();
+        for word in words {
+            assert!(error.contains(word), "\"{error}\" does not say \"{word}\"");
+        }
+        assert!(!error.contains('\n'), "{error}");
+    };
+    refused(&by_folder, &path.join("nowhere"), &["nowhere", "must be a folder"]);
+    refused(&by_folder, path, &["no .csv or .parquet files"]);
+    fs::write(path.join("a.csv"), csv(&ROWS, |_| "any".into())).unwrap();
+    refused(&by_folder, path, &["1 client", "at least two"]);
+    fs::write(path.join("b.csv"), "dose,sex,age\n").unwrap();
+    refused(&by_folder, path, &["b.csv", "no records"]);
+    fs::write(path.join("b.csv"), "dose,sex,years\n1,f,2\n").unwrap();
+    refused(&by_folder, path, &["b.csv", "no column \"age\"", "dose, sex, years"]);
+    fs::write(path.join("b.csv"), "dose,sex,age,age\n1,f,2,3\n").unwrap();
+    refused(&by_folder, path, &["b.csv", "two columns named \"age\""]);
+    fs::write(path.join("b.csv"), b"dose,sex,age\n1,\xff,2\n").unwrap();
+    refused(&by_folder, path, &["b.csv:2", "UTF-8"]);
+    fs::remove_file(path.join("b.csv")).unwrap();
+    fs::write(path.join("a.parquet"), "this is not parquet").unwrap();
+    refused(&by_folder, path, &["a.parquet", "second file for client \"a\""]);
+    fs::rename(path.join("a.parquet"), path.join("p.parquet")).unwrap();
+    refused(&by_folder, path, &["p.parquet", "cannot be read as Parquet"]);
+    write_parquet(&path.join("p.parquet"), &[(20.0, "f", 13.0), (30.0, "", 20.0)]);
+    refused(&by_folder, path, &["p.parquet: row 2", "\"sex\"", "empty"]);
+    write_parquet(&path.join("p.parquet"), &[(20.0, "f", f64::NAN)]);
+    refused(&by_folder, path, &["p.parquet: row 1", "\"dose\"", "finite"]);
+    let by_column = study_text("source = \"column\"\nclient = \"clinic\"");
+    refused(&by_column, &path.join("none.csv"), &["none.csv", "cannot be opened"]);
+    fs::write(path.join("c.csv"), csv(&ROWS, |j| if j == 4 { String::new() } else { "x".into() })).unwrap();
+    refused(&by_column, &path.join("c.csv"), &["c.csv:6", "\"clinic\"", "must name the client"]);
+}
