@@ -87,7 +87,9 @@ fn noise() {
     let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]);
     let sample = time(
         3_000_000,
-        Box::new(move |_| drop(std::hint::black_box(discrete_gaussian::sample((1 << 40) + 1, &mut rng)))),
+        Box::new(move |_| {
+            std::hint::black_box(discrete_gaussian::sample((1 << 40) + 1, &mut rng));
+        }),
     );
     let clip = Clip::new(3.0).expect("positive");
     let scale = NoiseScale::new(Sensitivity::of_clipped_mean(clip, RECORDS), Rho::new(1e-4).expect("positive"));

@@ -1,8 +1,8 @@
 //! One client's records, laid out for the gradient kernel, and the kernel.
 //!
 //! Four records are kept side by side: x_1 of all four, x_2 of all four, ..., then their targets, then their slope limits.
-//! One vector instruction then serves four records with no shuffling. The last group holds only the records that are left,
-//! so there is no padding in memory.
+//! One vector instruction then serves four records with no shuffling. The last group holds only the records that are left, its
+//! numbers side by side in the same way but fewer at a time; a few spare numbers at the end let it be read four at a time too.
 //!
 //! Floating-point sums depend on their order, so the order is part of the definition: record j belongs to lane j mod 4, a lane
 //! sums its records in file order, and the four lane sums are added as (0+1)+(2+3). Fused multiply-add is never used. Every
@@ -18,7 +18,7 @@ const EXTRA: usize = 2;
 
 /// How many numbers `records` records of `features` features take.
 pub fn size(records: usize, features: usize) -> usize {
-    records * (features + EXTRA)
+    records * (features + EXTRA) + (records.next_multiple_of(LANES) - records)
 }
 
 /// Where number `slot` of record `j` lies.
@@ -30,13 +30,14 @@ fn position(j: usize, slot: usize, records: usize, features: usize) -> usize {
 
 /// Writes record `j` of `records` into a client's storage.
 ///
-/// With a clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is infinite.
+/// With a clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is beyond any
+/// slope, but finite, so that zero times it is zero.
 pub fn store(storage: &mut [f64], records: usize, j: usize, x: &[f64], y: f64, clip: Option<Clip>) {
     let features = x.len();
     for (p, &v) in x.iter().enumerate() {
         storage[position(j, p, records, features)] = v;
     }
-    let limit = clip.map_or(f64::INFINITY, |clip| slope_limit(x, clip));
+    let limit = clip.map_or(f64::MAX, |clip| slope_limit(x, clip));
     storage[position(j, features, records, features)] = y;
     storage[position(j, features + 1, records, features)] = limit;
 }
@@ -64,7 +65,6 @@ pub struct Records<'a> {
 #[derive(Debug, Default, Clone)]
 pub struct Scratch {
     slopes: Vec<f64>,
-    tail: Vec<f64>,
     /// One vector of the algorithm's own.
     pub(crate) vector: Vec<f64>,
 }
@@ -107,35 +107,29 @@ impl<'a> Records<'a> {
     ///
     /// This is the only place where records enter a message, and the clip is part of it.
     pub fn gradient(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
-        self.fill_tail(scratch);
-        with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, scratch, out }));
+        let slopes = self.slopes(scratch);
+        with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, slopes, out }));
     }
 
     /// The mean loss at `w`, unclipped: (1/M) sum_j loss(x_j.w, y_j).
     pub fn mean_loss(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch) -> f64 {
-        self.fill_tail(scratch);
-        with_loss!(loss, loss => dispatch(MeanLoss { records: self, loss, w, scratch }))
+        let z = self.slopes(scratch);
+        with_loss!(loss, loss => dispatch(MeanLoss { records: self, loss, w, z }))
     }
 
-    /// Copies the last, narrower group to the scratch space with empty lanes of zeros: a zero limit silences them.
-    fn fill_tail(self, scratch: &mut Scratch) {
-        let width = self.records % LANES;
-        let slots = self.features + EXTRA;
+    /// Room for one number per record, in whole groups.
+    fn slopes(self, scratch: &mut Scratch) -> &mut [f64] {
         scratch.slopes.resize(self.records.next_multiple_of(LANES), 0.0);
-        scratch.tail.resize(if width == 0 { 0 } else { slots * LANES }, 0.0);
-        let narrow = &self.storage[self.storage.len() - width * slots..];
-        for (slot, wide) in scratch.tail.chunks_exact_mut(LANES).enumerate() {
-            for (lane, number) in wide.iter_mut().enumerate() {
-                *number = if lane < width { narrow[slot * width + lane] } else { 0.0 };
-            }
-        }
+        &mut scratch.slopes
     }
 
-    /// The full groups in memory, and the padded one in the scratch space.
+    /// The full groups, and the last one, which may hold fewer records or none.
     #[inline(always)]
-    fn groups<'b>(self, tail: &'b [f64]) -> (Groups<'a>, Groups<'b>) {
-        let features = self.features;
-        (Groups { numbers: self.storage, features }, Groups { numbers: tail, features })
+    fn groups(self) -> (Groups<'a, true>, Groups<'a, false>) {
+        let Records { records, features, storage } = self;
+        let full = records / LANES * LANES;
+        let (main, tail) = storage.split_at(full * (features + EXTRA));
+        (Groups { numbers: main, features, width: LANES }, Groups { numbers: tail, features, width: records - full })
     }
 }
 
@@ -178,23 +172,42 @@ macro_rules! for_tiles {
     }};
 }
 
-/// Full groups of records, all of the same size.
+/// Groups of `width` records each; `FULL` says at compile time that the width is `LANES`.
 #[derive(Clone, Copy)]
-struct Groups<'a> {
+struct Groups<'a, const FULL: bool> {
     numbers: &'a [f64],
     features: usize,
+    width: usize,
 }
 
-impl<'a> Groups<'a> {
+impl<'a, const FULL: bool> Groups<'a, FULL> {
+    #[inline(always)]
+    fn width(self) -> usize {
+        if FULL { LANES } else { self.width }
+    }
+
+    /// The groups; a narrow one stands alone and brings the spare numbers at its end.
     #[inline(always)]
     fn iter(self) -> impl Iterator<Item = &'a [f64]> {
-        self.numbers.chunks_exact((self.features + EXTRA) * LANES)
+        let size = if FULL { LANES * (self.features + EXTRA) } else { self.numbers.len().max(1) };
+        self.numbers.chunks_exact(size)
+    }
+
+    /// The numbers of `count` slots from `first` on, as far as reading each four at a time needs.
+    #[inline(always)]
+    fn slots(self, group: &[f64], first: usize, count: usize) -> &[f64] {
+        &group[first * self.width()..][..(count - 1) * self.width() + LANES]
+    }
+
+    /// Slot `i` of some; lanes beyond the width hold whatever comes next in memory.
+    #[inline(always)]
+    fn load<S: Vector>(self, simd: S, slots: &[f64], i: usize) -> S::V {
+        simd.load(&slots[i * self.width()..])
     }
 
     /// x.w of every record, summed in the order of the features.
     #[inline(always)]
     fn predict<S: Vector>(self, simd: S, w: &[f64], z: &mut [f64]) {
-        z.fill(0.0);
         for_tiles!(self.features, |first, N| self.predict_tile::<S, N>(simd, first, w, z));
     }
 
@@ -202,26 +215,27 @@ impl<'a> Groups<'a> {
     fn predict_tile<S: Vector, const N: usize>(self, simd: S, first: usize, w: &[f64], z: &mut [f64]) {
         let w: [S::V; N] = std::array::from_fn(|i| simd.splat(w[first + i]));
         for (group, z) in self.iter().zip(z.chunks_exact_mut(LANES)) {
-            let columns = &group[first * LANES..][..N * LANES];
-            let mut sum = simd.load(z);
-            for i in 0..N {
-                sum = simd.multiply_add(sum, simd.load(&columns[i * LANES..]), w[i]);
+            let columns = self.slots(group, first, N);
+            let mut sum = if first == 0 { simd.splat(0.0) } else { simd.load(z) };
+            for (i, &w) in w.iter().enumerate() {
+                sum = simd.multiply_add(sum, self.load(simd, columns, i), w);
             }
             z.copy_from_slice(&simd.lanes(sum));
         }
     }
 
-    /// Replaces every prediction by its clamped slope.
+    /// Replaces every prediction by its clamped slope; lanes beyond the width get zero, so that they add nothing.
     #[inline(always)]
     fn clipped_slopes<S: Vector, L: Loss>(self, simd: S, loss: L, z: &mut [f64]) {
         for (group, z) in self.iter().zip(z.chunks_exact_mut(LANES)) {
-            let extra = &group[self.features * LANES..][..EXTRA * LANES];
-            let (y, limit) = (simd.lanes(simd.load(extra)), simd.lanes(simd.load(&extra[LANES..])));
+            let extra = self.slots(group, self.features, EXTRA);
+            let (y, limit) = (simd.lanes(self.load(simd, extra, 0)), simd.lanes(self.load(simd, extra, 1)));
             let clipped: Lanes = std::array::from_fn(|lane| {
                 let slope = loss.slope(z[lane], y[lane]);
                 // Written so that a NaN, which only a diverged model can cause, becomes the limit and is clipped too.
                 let slope = if slope > -limit[lane] { slope } else { -limit[lane] };
-                if slope < limit[lane] { slope } else { limit[lane] }
+                let slope = if slope < limit[lane] { slope } else { limit[lane] };
+                if lane < self.width() { slope } else { 0.0 }
             });
             z.copy_from_slice(&clipped);
         }
@@ -237,10 +251,22 @@ impl<'a> Groups<'a> {
         mut sums: [S::V; N],
     ) -> [S::V; N] {
         for (group, slopes) in self.iter().zip(slopes.chunks_exact(LANES)) {
-            let columns = &group[first * LANES..][..N * LANES];
             let slopes = simd.load(slopes);
-            for i in 0..N {
-                sums[i] = simd.multiply_add(sums[i], slopes, simd.load(&columns[i * LANES..]));
+            let columns = self.slots(group, first, N);
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = simd.multiply_add(*sum, slopes, self.load(simd, columns, i));
+            }
+        }
+        sums
+    }
+
+    /// Adds the loss of every record to its lane sum.
+    #[inline(always)]
+    fn add_losses<L: Loss>(self, loss: L, z: &[f64], mut sums: Lanes) -> Lanes {
+        for (group, z) in self.iter().zip(z.chunks_exact(LANES)) {
+            let y = self.slots(group, self.features, 1);
+            for lane in 0..self.width() {
+                sums[lane] += loss.value(z[lane], y[lane]);
             }
         }
         sums
@@ -251,7 +277,7 @@ struct Gradient<'a, L> {
     records: Records<'a>,
     loss: L,
     w: &'a [f64],
-    scratch: &'a mut Scratch,
+    slopes: &'a mut [f64],
     out: &'a mut [f64],
 }
 
@@ -260,19 +286,18 @@ impl<L: Loss> Kernel for Gradient<'_, L> {
 
     #[inline(always)]
     fn run<S: Vector>(self, simd: S) {
-        let Scratch { slopes, tail, .. } = self.scratch;
-        let (main, tail) = self.records.groups(tail);
-        let (main_slopes, tail_slopes) = slopes.split_at_mut(self.records.records / LANES * LANES);
+        let (main, tail) = self.records.groups();
+        let (main_slopes, tail_slopes) = self.slopes.split_at_mut(self.records.records / LANES * LANES);
         main.predict(simd, self.w, main_slopes);
         main.clipped_slopes(simd, self.loss, main_slopes);
         tail.predict(simd, self.w, tail_slopes);
         tail.clipped_slopes(simd, self.loss, tail_slopes);
-        let count = self.records.records as f64;
+        let share = 1.0 / self.records.records as f64;
         for_tiles!(self.records.features, |first, N| {
             let sums = main.add_columns::<S, N>(simd, first, main_slopes, [simd.splat(0.0); N]);
             let sums = tail.add_columns::<S, N>(simd, first, tail_slopes, sums);
             for (out, sums) in self.out[first..].iter_mut().zip(sums) {
-                *out = sum(simd.lanes(sums)) / count;
+                *out = sum(simd.lanes(sums)) * share;
             }
         });
     }
@@ -282,7 +307,7 @@ struct MeanLoss<'a, L> {
     records: Records<'a>,
     loss: L,
     w: &'a [f64],
-    scratch: &'a mut Scratch,
+    z: &'a mut [f64],
 }
 
 impl<L: Loss> Kernel for MeanLoss<'_, L> {
@@ -290,22 +315,13 @@ impl<L: Loss> Kernel for MeanLoss<'_, L> {
 
     #[inline(always)]
     fn run<S: Vector>(self, simd: S) -> f64 {
-        let Records { records, features, .. } = self.records;
-        let Scratch { slopes: z, tail, .. } = self.scratch;
-        let (main, tail) = self.records.groups(tail);
-        let (main_z, tail_z) = z.split_at_mut(records / LANES * LANES);
+        let records = self.records.records;
+        let (main, tail) = self.records.groups();
+        let (main_z, tail_z) = self.z.split_at_mut(records / LANES * LANES);
         main.predict(simd, self.w, main_z);
         tail.predict(simd, self.w, tail_z);
-        let mut sums = [0.0; LANES];
-        for (group, z) in main.iter().zip(main_z.chunks_exact(LANES)) {
-            let y = &group[features * LANES..][..LANES];
-            sums = std::array::from_fn(|lane| sums[lane] + self.loss.value(z[lane], y[lane]));
-        }
-        for group in tail.iter() {
-            for lane in 0..records % LANES {
-                sums[lane] += self.loss.value(tail_z[lane], group[features * LANES + lane]);
-            }
-        }
+        let sums = main.add_losses(self.loss, main_z, [0.0; LANES]);
+        let sums = tail.add_losses(self.loss, tail_z, sums);
         sum(sums) / records as f64
     }
 }
@@ -336,15 +352,12 @@ mod tests {
                 let mut scratch = Scratch::default();
                 let (mut best, mut plain) = (vec![0.0; features], vec![0.0; features]);
                 records.gradient(loss, &w, &mut scratch, &mut best);
-                with_loss!(loss, loss => {
-                    let kernel = Gradient { records, loss, w: &w, scratch: &mut scratch, out: &mut plain };
-                    kernel.run(Baseline);
-                });
+                let slopes = records.slopes(&mut scratch);
+                with_loss!(loss, loss => Gradient { records, loss, w: &w, slopes, out: &mut plain }.run(Baseline));
                 assert!(best.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
                 let best = records.mean_loss(loss, &w, &mut scratch);
-                let plain = with_loss!(loss, loss => {
-                    MeanLoss { records, loss, w: &w, scratch: &mut scratch }.run(Baseline)
-                });
+                let z = records.slopes(&mut scratch);
+                let plain = with_loss!(loss, loss => MeanLoss { records, loss, w: &w, z }.run(Baseline));
                 assert_eq!(best.to_bits(), plain.to_bits());
             }
         }

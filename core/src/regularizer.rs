@@ -55,6 +55,9 @@ impl Regularizer {
 
     /// Adds scale * R'(w) to `gradient`; at zero the l1 norm contributes its subgradient 0.
     pub fn add_subgradient(self, scale: f64, w: &[f64], gradient: &mut [f64]) {
+        if self == Regularizer::None {
+            return;
+        }
         let (l1, l2) = self.weights();
         for (g, &v) in gradient.iter_mut().zip(w) {
             let sign = f64::from(v > 0.0) - f64::from(v < 0.0);

@@ -214,6 +214,7 @@ impl Setup {
         let features = self.population.features();
         let Network { released, next, gamma, w, average } = state;
         let released: &[f64] = released;
+        let share = 1.0 / f64::from(round);
         let part = |index: usize,
                     next: &mut [f64],
                     gamma: &mut [f64],
@@ -248,7 +249,7 @@ impl Setup {
                     reason,
                 })?;
                 for (average, released) in average[own.clone()].iter_mut().zip(&next[own]) {
-                    *average += (released - *average) / f64::from(round);
+                    *average += (released - *average) * share;
                 }
             }
             Ok(())

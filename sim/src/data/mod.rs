@@ -31,8 +31,10 @@ impl DataError {
 #[derive(Debug)]
 pub struct Population {
     storage: Vec<f64>,
-    /// Where each client's records start, in records.
-    starts: Vec<u64>,
+    /// Where each client's storage starts.
+    starts: Vec<usize>,
+    /// M_k.
+    counts: Vec<u32>,
     features: usize,
     names: Names,
 }
@@ -59,29 +61,29 @@ impl Population {
 
     /// Lays out clients of known sizes and lets `draw` fill each.
     fn fill(names: Names, sizes: &[usize], features: usize, draw: impl Fn(usize, usize, &mut [f64]) + Sync) -> Self {
+        let counts: Vec<u32> = (0..names.len()).map(|k| sizes[k % sizes.len()] as u32).collect();
+        let size = |count: &u32| records::size(*count as usize, features);
         let mut starts = Vec::with_capacity(names.len() + 1);
         starts.push(0);
-        for k in 0..names.len() {
-            starts.push(starts[k] + sizes[k % sizes.len()] as u64);
+        for (k, count) in counts.iter().enumerate() {
+            starts.push(starts[k] + size(count));
         }
-        let mut storage = vec![0.0; records::size(starts[names.len()] as usize, features)];
+        let mut storage = vec![0.0; starts[names.len()]];
         let mut parts = Vec::with_capacity(names.len().div_ceil(CHUNK));
         let mut rest = storage.as_mut_slice();
-        for first in (0..names.len()).step_by(CHUNK) {
-            let last = (first + CHUNK).min(names.len());
-            let (part, tail) = rest.split_at_mut(records::size((starts[last] - starts[first]) as usize, features));
-            parts.push((first, last, part));
+        for (chunk, counts) in counts.chunks(CHUNK).enumerate() {
+            let (part, tail) = rest.split_at_mut(counts.iter().map(size).sum());
+            parts.push((chunk * CHUNK, counts, part));
             rest = tail;
         }
-        parts.into_par_iter().for_each(|(first, last, mut part)| {
-            for k in first..last {
-                let m = (starts[k + 1] - starts[k]) as usize;
-                let (own, tail) = part.split_at_mut(records::size(m, features));
-                draw(k, m, own);
+        parts.into_par_iter().for_each(|(first, counts, mut part)| {
+            for (k, count) in (first..).zip(counts) {
+                let (own, tail) = part.split_at_mut(size(count));
+                draw(k, *count as usize, own);
                 part = tail;
             }
         });
-        Self { storage, starts, features, names }
+        Self { storage, starts, counts, features, names }
     }
 
     /// K.
@@ -101,14 +103,13 @@ impl Population {
 
     /// Number of records of all clients.
     pub fn total_records(&self) -> usize {
-        self.starts[self.clients()] as usize
+        self.counts.iter().map(|&count| count as usize).sum()
     }
 
     /// The records of client `k`.
     pub fn records(&self, k: usize) -> Records<'_> {
-        let (start, end) = (self.starts[k] as usize, self.starts[k + 1] as usize);
-        let size = |records| records::size(records, self.features);
-        Records::new(&self.storage[size(start)..size(end)], end - start, self.features)
+        let storage = &self.storage[self.starts[k]..self.starts[k + 1]];
+        Records::new(storage, self.counts[k] as usize, self.features)
     }
 
     /// The paper's lambda1 = 0.001 ||X^T y||_inf over the pooled data. It looks at private data.
