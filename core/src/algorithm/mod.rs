@@ -76,12 +76,14 @@ impl View<'_> {
 
     /// sum_l (w~_k(n-1) - w~_l(n-1)) over the neighbours, by ascending id.
     pub fn disagreement<'b>(&self, buffer: &'b mut Vec<f64>) -> &'b [f64] {
-        buffer.clear();
         buffer.resize(self.own.len(), 0.0);
-        for point in self.neighbours() {
-            for ((sum, own), other) in buffer.iter_mut().zip(self.own).zip(point) {
-                *sum += own - other;
-            }
+        let mut neighbours = self.neighbours();
+        match neighbours.next() {
+            Some(first) => set(buffer, self.own, first, |_, own, other| own - other),
+            None => buffer.fill(0.0),
+        }
+        for point in neighbours {
+            set(buffer, self.own, point, |sum, own, other| sum + (own - other));
         }
         buffer
     }
@@ -90,6 +92,14 @@ impl View<'_> {
     pub fn gradient(&self, scratch: &mut Scratch, out: &mut [f64]) {
         self.records.gradient(self.problem.loss, self.own, scratch, out);
         self.problem.add_regularizer_subgradient(self.graph.clients(), self.own, out);
+    }
+}
+
+/// target = f(target, a, b) in every coordinate.
+#[inline(always)]
+fn set(target: &mut [f64], a: &[f64], b: &[f64], f: impl Fn(f64, f64, f64) -> f64) {
+    for ((target, a), b) in target.iter_mut().zip(a).zip(b) {
+        *target = f(*target, *a, *b);
     }
 }
 

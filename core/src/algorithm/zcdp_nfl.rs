@@ -62,11 +62,12 @@ impl Algorithm for ZcdpNfl {
 
     fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
         view.gradient(scratch, w); // w holds g_k for now
-        let a = self.curvature(view.slots.len(), view.round, view.eta);
-        for (p, disagreement) in view.disagreement(&mut scratch.vector).iter().enumerate() {
+        let share = 1.0 / self.curvature(view.slots.len(), view.round, view.eta);
+        let disagreement = view.disagreement(&mut scratch.vector);
+        for (((w, gamma), own), disagreement) in w.iter_mut().zip(gamma).zip(view.own).zip(disagreement) {
             let pull = self.rho * disagreement;
-            gamma[p] += pull;
-            w[p] = view.own[p] - (w[p] + gamma[p] + pull) / a;
+            *gamma += pull;
+            *w = own - (*w + *gamma + pull) * share;
         }
         Ok(())
     }
