@@ -43,7 +43,7 @@ fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32) -> f64 {
 
 /// Cost of a client-round, bytes moved per second, and memory for many clients in one process.
 fn clients(clients: usize) {
-    let rounds = (20_000_000 / clients).clamp(20, 20_000) as u32;
+    let rounds = (20_000_000 / clients).clamp(40, 20_000) as u32;
     let rate = client_rounds_per_second(clients, rounds, 1);
     let vector = 8 * FEATURES;
     // Read: the records, w~ of the client and of three neighbours, gamma, average. Written: w, w~, gamma, average.

@@ -16,9 +16,11 @@ use crate::with_loss;
 /// Numbers kept per record besides the features: the target and the slope limit.
 const EXTRA: usize = 2;
 
-/// How many numbers `records` records of `features` features take.
+/// How many numbers `records` records of `features` features take: what they hold, what reading the last of them four at a
+/// time needs, and up to the end of a cache line.
 pub fn size(records: usize, features: usize) -> usize {
-    records * (features + EXTRA) + (records.next_multiple_of(LANES) - records)
+    const LINE: usize = 8;
+    (records * (features + EXTRA) + (records.next_multiple_of(LANES) - records)).next_multiple_of(LINE)
 }
 
 /// Where number `slot` of record `j` lies.

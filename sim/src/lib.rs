@@ -34,15 +34,17 @@
 //!
 //! How a client computes a step and what may be released is not decided here but in `undertone-core`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod aligned;
 pub mod central;
 pub mod data;
 pub mod folder;
 pub mod metrics;
 pub mod outcome;
 pub mod plot;
+mod prefetch;
 pub mod run;
 
 pub use outcome::Outcome;

@@ -15,10 +15,12 @@ use undertone_core::records::Scratch;
 use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{ClientSpec, NoiseKind, Redraw, RegularizerSpec, Study};
 
+use crate::aligned::Aligned;
 use crate::central::{self, Central, Losses};
 use crate::data::{CHUNK, DataError, Population};
 use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick, mean};
 use crate::outcome::{Model, Outcome, Point};
+use crate::prefetch::prefetch;
 
 /// A study that could not be run.
 #[derive(Debug, Error)]
@@ -168,11 +170,11 @@ impl Setup {
     fn run(&self, study: &Study, guard: &Guard, trial: u32, work: &Work) -> Result<Trial, SimError> {
         let size = self.population.clients() * self.population.features();
         let mut state = Network {
-            released: vec![0.0; size],
-            next: vec![0.0; size],
-            gamma: vec![0.0; size],
-            w: vec![0.0; size],
-            average: vec![0.0; size],
+            released: Aligned::zeros(size),
+            next: Aligned::zeros(size),
+            gamma: Aligned::zeros(size),
+            w: Aligned::zeros(size),
+            average: Aligned::zeros(size),
         };
         let yardstick = Yardstick {
             population: &self.population,
@@ -215,6 +217,8 @@ impl Setup {
         let Network { released, next, gamma, w, average } = state;
         let released: &[f64] = released;
         let share = 1.0 / f64::from(round);
+        let measured = is_measured(study, round);
+        let is_large = released.len() > CACHED;
         let part = |index: usize,
                     next: &mut [f64],
                     gamma: &mut [f64],
@@ -222,8 +226,13 @@ impl Setup {
                     average: &mut [f64]|
          -> Result<(), SimError> {
             let mut scratch = Scratch::default();
-            for i in 0..next.len() / features {
+            let mut unseen = vec![0.0; features];
+            let count = next.len() / features;
+            for i in 0..count {
                 let client = index * CHUNK + i;
+                if is_large {
+                    self.prefetch(released, client, index * CHUNK + count);
+                }
                 let own = i * features..(i + 1) * features;
                 let special = if self.special.is_empty() { None } else { self.special.get(&client) };
                 let view = View {
@@ -241,8 +250,9 @@ impl Setup {
                     (Some(special), Some(schedule)) => study.budget_factor(schedule, special),
                     _ => 1.0,
                 };
-                let own_state =
-                    State { gamma: &mut gamma[own.clone()], w: &mut w[own.clone()], released: &mut next[own.clone()] };
+                // w_k(n) leaves the client only to be measured.
+                let w = if measured { &mut w[own.clone()] } else { &mut unseen };
+                let own_state = State { gamma: &mut gamma[own.clone()], w, released: &mut next[own.clone()] };
                 rules.round(&view, trial, factor, own_state, &mut scratch).map_err(|reason| SimError::Round {
                     client: self.population.names().get(client).into_owned(),
                     round,
@@ -270,6 +280,26 @@ impl Setup {
     }
 }
 
+/// Networks whose points take fewer numbers than this stay in the cache by themselves.
+const CACHED: usize = 1 << 17;
+
+impl Setup {
+    /// Starts to fetch what the clients after `client` will need: records of the next, and points of the neighbours of one
+    /// further on, which lie scattered over memory.
+    fn prefetch(&self, released: &[f64], client: usize, end: usize) {
+        const AHEAD: usize = 4;
+        if client + 1 < end {
+            self.population.prefetch(client + 1);
+        }
+        if client + AHEAD < end {
+            let features = self.population.features();
+            for &l in self.graph.neighbours(client + AHEAD) {
+                prefetch(&released[l as usize * features..][..features]);
+            }
+        }
+    }
+}
+
 fn is_measured(study: &Study, round: u32) -> bool {
     round.is_multiple_of(study.simulation.metrics_every) || round == study.rounds
 }
@@ -277,12 +307,12 @@ fn is_measured(study: &Study, round: u32) -> bool {
 /// All clients' vectors, flat.
 struct Network {
     /// w~(n-1), and after the round w~(n).
-    released: Vec<f64>,
+    released: Aligned,
     /// w~(n) while it is being computed.
-    next: Vec<f64>,
-    gamma: Vec<f64>,
-    w: Vec<f64>,
-    average: Vec<f64>,
+    next: Aligned,
+    gamma: Aligned,
+    w: Aligned,
+    average: Aligned,
 }
 
 struct Trial {
@@ -314,7 +344,7 @@ fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> O
         points,
         model: Model::new(study, mean(&network.released, features), mean(&network.average, features)),
         names: setup.population.names().clone(),
-        clients: network.w,
+        clients: network.w.into_vec(),
         edges: setup.graph.edges(),
         records: setup.population.total_records(),
         regularizer: setup.problem.regularizer,

@@ -11,6 +11,9 @@ use undertone_core::privacy::Clip;
 use undertone_core::records::{self, Records};
 use undertone_core::study::{DataSpec, Study};
 
+use crate::aligned::Aligned;
+use crate::prefetch::prefetch;
+
 /// Data that cannot be used.
 #[derive(Debug, Error)]
 #[error("{place}: {message}")]
@@ -30,7 +33,7 @@ impl DataError {
 /// All clients' records in one piece of memory.
 #[derive(Debug)]
 pub struct Population {
-    storage: Vec<f64>,
+    storage: Aligned,
     /// Where each client's storage starts.
     starts: Vec<usize>,
     /// M_k.
@@ -68,9 +71,9 @@ impl Population {
         for (k, count) in counts.iter().enumerate() {
             starts.push(starts[k] + size(count));
         }
-        let mut storage = vec![0.0; starts[names.len()]];
+        let mut storage = Aligned::zeros(starts[names.len()]);
         let mut parts = Vec::with_capacity(names.len().div_ceil(CHUNK));
-        let mut rest = storage.as_mut_slice();
+        let mut rest = &mut *storage;
         for (chunk, counts) in counts.chunks(CHUNK).enumerate() {
             let (part, tail) = rest.split_at_mut(counts.iter().map(size).sum());
             parts.push((chunk * CHUNK, counts, part));
@@ -110,6 +113,11 @@ impl Population {
     pub fn records(&self, k: usize) -> Records<'_> {
         let storage = &self.storage[self.starts[k]..self.starts[k + 1]];
         Records::new(storage, self.counts[k] as usize, self.features)
+    }
+
+    /// Starts to fetch a client's records.
+    pub fn prefetch(&self, k: usize) {
+        prefetch(&self.storage[self.starts[k]..self.starts[k + 1]]);
     }
 
     /// The paper's lambda1 = 0.001 ||X^T y||_inf over the pooled data. It looks at private data.
