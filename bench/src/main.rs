@@ -1,4 +1,4 @@
-//! Undertone's side of the benchmarks: `network`, `million`, `copy` and `noise`. `bench/run` calls them beside the rivals.
+//! Undertone's side of the benchmarks: `network`, `clients`, `copy` and `noise`. `bench/run` calls them beside the rivals.
 
 use std::time::Instant;
 
@@ -15,28 +15,32 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |i: usize, default: usize| arguments.get(i).map_or(default, |a| a.parse().expect("a whole number"));
     match arguments.first().map(String::as_str) {
-        Some("network") => println!("{:.6e}", client_rounds_per_second(50, 200, number(1, 100) as u32)),
+        Some("network") => {
+            let redraw = if arguments.get(1).is_some_and(|kind| kind == "own") { "all" } else { "noise" };
+            println!("{:.6e}", client_rounds_per_second(50, 200, number(2, 100) as u32, redraw));
+        }
         Some("clients") => clients(number(1, 1_000_000)),
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
-        _ => eprintln!("usage: undertone-bench network [TRIALS] | clients [K] | copy | noise"),
+        _ => eprintln!("usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise"),
     }
 }
 
-fn study(clients: usize, rounds: u32, trials: u32) -> Study {
+fn study(clients: usize, rounds: u32, trials: u32, redraw: &str) -> Study {
     let text = format!(
         "rounds = {rounds}\n[problem]\nloss = \"absolute\"\n\
          [data]\nsource = \"synthetic\"\nclients = {clients}\nrecords = {RECORDS}\nfeatures = {FEATURES}\n\
          [graph]\nkind = \"random\"\nmean_degree = 3\n\
          [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.5\neta = 0.5\ndecay = \"sqrt\"\n\
          [privacy]\nepsilon = 1\ndelta = 1e-5\nclip = 3\n\
-         [simulation]\ntrials = {trials}\nmetrics_every = {rounds}\ncentral = false\n"
+         [simulation]\ntrials = {trials}\nmetrics_every = {rounds}\ncentral = false\n\
+         redraw = \"{redraw}\"\n"
     );
     Study::parse(&text, "bench").expect("a valid study")
 }
 
-fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32) -> f64 {
-    let outcome = undertone_sim::run(&study(clients, rounds, trials), &|_| {}).expect("the study runs");
+fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32, redraw: &str) -> f64 {
+    let outcome = undertone_sim::run(&study(clients, rounds, trials, redraw), &|_| {}).expect("the study runs");
     let work = clients as f64 * f64::from(rounds) * f64::from(trials);
     work / (outcome.seconds - outcome.setup_seconds)
 }
@@ -44,7 +48,7 @@ fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32) -> f64 {
 /// Cost of a client-round, bytes moved per second, and memory for many clients in one process.
 fn clients(clients: usize) {
     let rounds = (20_000_000 / clients).clamp(40, 20_000) as u32;
-    let rate = client_rounds_per_second(clients, rounds, 1);
+    let rate = client_rounds_per_second(clients, rounds, 1, "noise");
     let vector = 8 * FEATURES;
     // Read: the records, w~ of the client and of three neighbours, gamma, average. Written: w, w~, gamma, average.
     let moved = 8 * records::size(RECORDS, FEATURES) + vector * (1 + 3 + 2) + vector * 4;
