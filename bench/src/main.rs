@@ -1,4 +1,5 @@
-//! Undertone's side of the benchmarks: `network`, `clients`, `copy` and `noise`. `bench/run` calls them beside the rivals.
+//! Undertone's side of the benchmarks: `network`, `clients`, `copy` and `noise`. `bench/run` calls them beside the
+//! rivals.
 
 use std::time::Instant;
 

@@ -71,8 +71,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.json { print(&outcome.to_json().to_string()) } else { print(&report(&outcome, &out)) }
 }
 
-/// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from anywhere:
-/// `--data` counts from here, the study's own path from where the study lies.
+/// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from
+/// anywhere: `--data` counts from here, the study's own path from where the study lies.
 fn read(arguments: &Arguments) -> Result<Study, Failure> {
     let (text, origin) = match &arguments.study {
         None => (EXAMPLE.to_string(), "the example study".to_string()),
@@ -138,9 +138,7 @@ fn report(outcome: &Outcome, out: &Path) -> String {
         }
     }
     lines.push(format!("objective {:.6}, consensus distance {:.3e}", last.objective.mean, last.consensus.mean));
-    if let (Some(privacy), Some(rho), Some(epsilon)) = (&study.privacy, last.rho, last.epsilon)
-        && study.algorithm.clips()
-    {
+    if let (Some(privacy), Some(rho), Some(epsilon)) = (&study.privacy, last.rho, outcome.epsilon) {
         let others: Vec<String> = outcome
             .epsilons()
             .unwrap_or_default()

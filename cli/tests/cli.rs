@@ -151,6 +151,8 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
     refused(&["simulate", "--set", "privacy.epsilom=2"], &["did you mean \"epsilon\"?"]);
     refused(&["simulate", "--set", "graph={kind=\"edges\",edges=[[\"1\",\"2\"]]}"], &["49 components", "{1, 2}"]);
     refused(&["simulate", "--set", "graph.mean_degree=1"], &["mean degree from 1.96"]);
+    refused(&["simulate", "--set", "data.records=1000000000"], &["GB of memory", "fewer clients or records"]);
+    refused(&["simulate", "--set", "simulation.trials=1000000"], &["simulation would measure", "metrics_every"]);
     refused(&["simulate", "--data", "x.csv"], &["--data", "synthetic"]);
     refused(&["simulate", "--threads", "0"], &["--threads"]);
     refused(

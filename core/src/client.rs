@@ -1,7 +1,7 @@
 //! One round at one client: the only implementation of it.
 //!
-//! The simulator calls [`Rules::round`] for thousands of clients laid out flat; a peer on a real network calls it for itself. Given
-//! the same study, data and noise they produce the same bits.
+//! The simulator calls [`Rules::round`] for thousands of clients laid out flat; a peer on a real network calls it for
+//! itself. Given the same study, data and noise they produce the same bits.
 
 use thiserror::Error;
 

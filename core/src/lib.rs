@@ -6,9 +6,10 @@
 //! sum_k [ (1/M_k) sum_j loss(x_kj, y_kj; w_k) + (lambda/K) R(w_k) ]   subject to all w_k being equal
 //! ```
 //!
-//! In every round a client computes w_k(n) from its records and from points already released, adds Gaussian noise, and
-//! releases the sum to its neighbours. Because per-sample gradients are clipped and everything else in the step is public, one
-//! record moves w_k(n) by a known amount at most, and the noise makes the whole conversation differentially private.
+//! In every round a client computes w_k(n) from its records and from points already released, adds Gaussian noise,
+//! and releases the sum to its neighbours. Because per-sample gradients are clipped and everything else in the step
+//! is public, one record moves w_k(n) by a known amount at most, and the noise makes the whole conversation
+//! differentially private.
 //!
 //! Data walks through the rooms in this order:
 //!

@@ -1,12 +1,13 @@
 //! One client's records, laid out for the gradient kernel, and the kernel.
 //!
-//! Four records are kept side by side: x_1 of all four, x_2 of all four, ..., then their targets, then their slope limits.
-//! One vector instruction then serves four records with no shuffling. The last group holds only the records that are left, its
-//! numbers side by side in the same way but fewer at a time; a few spare numbers at the end let it be read four at a time too.
+//! Four records are kept side by side: x_1 of all four, x_2 of all four, ..., then their targets, then their slope
+//! limits. One vector instruction then serves four records with no shuffling. The last group holds only the records
+//! that are left, its numbers side by side in the same way but fewer at a time; a few spare numbers at the end let it
+//! be read four at a time too.
 //!
-//! Floating-point sums depend on their order, so the order is part of the definition: record j belongs to lane j mod 4, a lane
-//! sums its records in file order, and the four lane sums are added as (0+1)+(2+3). Fused multiply-add is never used. Every
-//! instruction set therefore produces the same bits.
+//! Floating-point sums depend on their order, so the order is part of the definition: record j belongs to lane j mod
+//! 4, a lane sums its records in file order, and the four lane sums are added as (0+1)+(2+3). Fused multiply-add is
+//! never used. Every instruction set therefore produces the same bits.
 
 use crate::loss::{AnyLoss, Loss};
 use crate::privacy::Clip;
@@ -16,8 +17,8 @@ use crate::with_loss;
 /// Numbers kept per record besides the features: the target and the slope limit.
 const EXTRA: usize = 2;
 
-/// How many numbers `records` records of `features` features take: what they hold, what reading the last of them four at a
-/// time needs, and up to the end of a cache line.
+/// How many numbers `records` records of `features` features take: what they hold, what reading the last of them four
+/// at a time needs, and up to the end of a cache line.
 pub fn size(records: usize, features: usize) -> usize {
     const LINE: usize = 8;
     (records * (features + EXTRA) + (records.next_multiple_of(LANES) - records)).next_multiple_of(LINE)
@@ -32,8 +33,8 @@ fn position(j: usize, slot: usize, records: usize, features: usize) -> usize {
 
 /// Writes record `j` of `records` into a client's storage.
 ///
-/// With a clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is beyond any
-/// slope, but finite, so that zero times it is zero.
+/// With a clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is beyond
+/// any slope, but finite, so that zero times it is zero.
 pub fn store(storage: &mut [f64], records: usize, j: usize, x: &[f64], y: f64, clip: Option<Clip>) {
     let features = x.len();
     for (p, &v) in x.iter().enumerate() {
@@ -143,7 +144,8 @@ fn sum(lanes: Lanes) -> f64 {
     (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
 }
 
-/// Runs `$body` for the tiles that cover `$features` features, with `$first` the first feature of each and `$n` its size.
+/// Runs `$body` for the tiles that cover `$features` features, with `$first` the first feature of each and `$n` its
+/// size.
 macro_rules! for_tiles {
     ($features:expr, |$first:ident, $n:ident| $body:expr) => {{
         let mut $first = 0;

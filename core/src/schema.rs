@@ -114,7 +114,8 @@ impl Column {
         match outside {
             Outside::Clamp => Ok(value.clamp(low, high)),
             Outside::Refuse => Err(self.error(format!(
-                "{value} is outside the public bounds [{low}, {high}]; correct it, widen the bounds, or set data.outside = \"clamp\""
+                "{value} is outside the public bounds [{low}, {high}]; correct it, widen the bounds, \
+                 or set data.outside = \"clamp\""
             ))),
         }
     }
@@ -209,7 +210,8 @@ impl Schema {
         }
     }
 
-    /// Undoes the scaling: with z = (x - c)/h and t = (y - c')/h', the prediction c' + h' sum w z becomes a function of x.
+    /// Undoes the scaling: with z = (x - c)/h and t = (y - c')/h', the prediction c' + h' sum w z becomes a function
+    /// of x.
     pub fn original_units(&self, w: &[f64], classification: bool) -> OriginalUnits {
         let (target_centre, target_half) =
             if classification { (0.0, 1.0) } else { centre(&self.target.kind, self.scaling) };

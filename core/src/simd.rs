@@ -1,8 +1,9 @@
 //! Four numbers at a time, with the same bits on every machine.
 //!
-//! The kernels are written once against [`Vector`] and compiled twice on x86-64: for the baseline and for AVX2, chosen at run time.
-//! There is no fused multiply-add, whose single rounding not every machine has. Explicit vectors rather than arrays, because the
-//! compiler's own vectoriser prefers to regroup these loops across records, with more shuffling than arithmetic.
+//! The kernels are written once against [`Vector`] and compiled twice on x86-64: for the baseline and for AVX2,
+//! chosen at run time. There is no fused multiply-add, whose single rounding not every machine has. Explicit vectors
+//! rather than arrays, because the compiler's own vectoriser prefers to regroup these loops across records, with more
+//! shuffling than arithmetic.
 
 /// Numbers processed side by side.
 pub const LANES: usize = 4;

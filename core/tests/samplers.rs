@@ -1,5 +1,5 @@
-//! The samplers by statistics. Every test has false-alarm probability 1e-6 or less, and each is shown to fail on a planted
-//! mistake.
+//! The samplers by statistics. Every test has false-alarm probability 1e-6 or less, and each is shown to fail on a
+//! planted mistake.
 
 use dashu::rational::RBig;
 use opendp::traits::samplers::sample_discrete_gaussian as opendp_sample;

@@ -1,8 +1,9 @@
 //! One record can move a step by no more than the sensitivity says, given what was released before.
 //!
-//! Two neighbouring data sets are driven through the same released points. Whatever differs in w_k(n) is what the noise of round n
-//! must hide, so it must stay within Delta_k(n); and the worst pair must reach it, or noise is wasted. The same check is then shown to
-//! catch planted mistakes: an algorithm that carries anything un-noised from round to round fails in round 2.
+//! Two neighbouring data sets are driven through the same released points. Whatever differs in w_k(n) is what the
+//! noise of round n must hide, so it must stay within Delta_k(n); and the worst pair must reach it, or noise is
+//! wasted. The same check is then shown to catch planted mistakes: an algorithm that carries anything un-noised from
+//! round to round fails in round 2.
 
 mod common;
 
@@ -45,7 +46,7 @@ fn drive(
     let mut row = || ((0..FEATURES).map(|_| number()).collect::<Vec<f64>>(), number());
     let mut own: Vec<_> = (1..RECORDS).map(|_| row()).collect();
     own.push(record);
-    let clients = vec![own, (0..4).map(|_| row()).collect(), (0..7).map(|_| row()).collect()];
+    let clients = [own, (0..4).map(|_| row()).collect(), (0..7).map(|_| row()).collect()];
     let clients = clients.iter().map(|rows| Client::new(rows, clip)).collect();
     let mut network = Network::new(problem, &EDGES, clients);
     let mut history = Vec::new();

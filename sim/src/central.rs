@@ -4,9 +4,9 @@
 //! minimise  sum_k (1/M_k) sum_j loss(x_kj, y_kj; w) + lambda R(w)
 //! ```
 //!
-//! Clipping a record's gradient to c1 replaces its loss by one whose slope is clamped to t_j = c1/||x_j||. That is the infimal
-//! convolution of the loss with t_j |.|, so the clipped problem is a cone program too; its solution is where a noise-free clipped
-//! run really goes.
+//! Clipping a record's gradient to c1 replaces its loss by one whose slope is clamped to t_j = c1/||x_j||. That is
+//! the infimal convolution of the loss with t_j |.|, so the clipped problem is a cone program too; its solution is
+//! where a noise-free clipped run really goes.
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{
@@ -193,7 +193,8 @@ impl Program {
         self.equal.push(scaled(x, 1.0).chain(parts), y);
     }
 
-    /// s >= ln(1 + exp(-m)), m = y x.w + ease: exp(-m - s) <= p, exp(-s) <= q, p + q <= 1. `ease` costs the slope limit.
+    /// s >= ln(1 + exp(-m)), m = y x.w + ease: exp(-m - s) <= p, exp(-s) <= q, p + q <= 1. `ease` costs the slope
+    /// limit.
     fn add_logistic(&mut self, x: &[f64], y: f64, weight: f64, limit: f64) {
         let s = self.variable(weight);
         let p = self.variable(0.0);

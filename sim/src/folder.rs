@@ -26,7 +26,8 @@ pub enum FolderError {
 /// Names of the three models, as in the trace.
 const MODELS: [&str; 3] = ["w", "released", "average"];
 
-/// Makes the folder, or takes an empty one. Called before anything is computed, so that no run is lost for want of a place.
+/// Makes the folder, or takes an empty one. Called before anything is computed, so that no run is lost for want of a
+/// place.
 pub fn prepare(folder: &Path) -> Result<(), FolderError> {
     let io = |e| FolderError::Io(folder.into(), e);
     fs::create_dir_all(folder).map_err(io)?;
@@ -104,14 +105,13 @@ fn clients(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
 fn chart(outcome: &Outcome) -> Chart {
     let study = &outcome.study;
     let has_error = outcome.last().error.is_some();
+    // Nobody can tell more points apart, and the file stays small.
+    let stride = outcome.points.len().div_ceil(1000);
+    let plotted = outcome.points.iter().rev().step_by(stride).rev();
     let curve = |name: &str, color, pick: &dyn Fn(&crate::outcome::Point) -> Option<crate::metrics::Band>| Curve {
         name: name.into(),
         color: PALETTE[color],
-        points: outcome
-            .points
-            .iter()
-            .filter_map(|p| pick(p).map(|b| (f64::from(p.round), b.mean, b.q10, b.q90)))
-            .collect(),
+        points: plotted.clone().filter_map(|p| pick(p).map(|b| (f64::from(p.round), b.mean, b.q10, b.q90))).collect(),
     };
     let curves = if has_error {
         let names = ["w, before the noise", "released", "average of released"];
@@ -119,8 +119,8 @@ fn chart(outcome: &Outcome) -> Chart {
     } else {
         vec![curve("objective of the released models", 0, &|p| Some(p.objective))]
     };
-    let budget = match (outcome.last().epsilon, &study.privacy) {
-        (Some(epsilon), Some(p)) if study.algorithm.clips() => {
+    let budget = match (outcome.epsilon, &study.privacy) {
+        (Some(epsilon), Some(p)) => {
             format!("({epsilon:.4}, {:e})-private", p.delta.get())
         }
         _ => "not private".into(),

@@ -42,6 +42,7 @@ pub mod central;
 pub mod data;
 pub mod folder;
 pub mod metrics;
+mod network;
 pub mod outcome;
 pub mod plot;
 mod prefetch;

@@ -93,6 +93,8 @@ pub struct Outcome {
     pub central: Result<Central, String>,
     /// The solution of the clipped problem.
     pub surrogate: Option<Central>,
+    /// The epsilon that the run promises at the study's delta; none for what is not private.
+    pub epsilon: Option<f64>,
     /// Wall time of loading the first trial's data and solving it centrally.
     pub setup_seconds: f64,
     /// Wall time of everything.
@@ -141,7 +143,8 @@ impl Outcome {
         if let RegularizerSpec::PaperRule { .. } = study.regularizer {
             let (l1, _) = self.regularizer.weights();
             notices.push(format!(
-                "lambda1 = {l1:.6} by the paper's rule, which looks at private data; a deployment takes a public constant"
+                "lambda1 = {l1:.6} by the paper's rule, which looks at private data; \
+                 a deployment takes a public constant"
             ));
         }
         if let Err(reason) = &self.central {
@@ -164,9 +167,9 @@ impl Outcome {
             "objective": last.objective.mean,
             "central_objective": self.central.as_ref().ok().map(|c| c.objective),
             "consensus": last.consensus.mean,
-            "epsilon": last.epsilon.filter(|_| self.study.algorithm.clips()),
+            "epsilon": self.epsilon,
             "delta": privacy.map(|p| p.delta.get()),
-            "rho_total": last.rho.filter(|_| self.study.algorithm.clips()),
+            "rho_total": last.rho,
             "accountant": privacy.map(|p| p.accountant.name()),
             "rounds": self.study.rounds,
             "clients": self.names.len(),

@@ -6,21 +6,18 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use thiserror::Error;
-use undertone_core::algorithm::View;
-use undertone_core::client::{Protection, RoundError, Rules, State};
+use undertone_core::client::{Protection, RoundError, Rules};
 use undertone_core::graph::{Graph, GraphError};
 use undertone_core::privacy::{Noise, NoiseError, Schedule, Stream};
 use undertone_core::problem::Problem;
-use undertone_core::records::Scratch;
 use undertone_core::regularizer::Regularizer;
-use undertone_core::study::{ClientSpec, NoiseKind, Redraw, RegularizerSpec, Study};
+use undertone_core::study::{NoiseKind, Redraw, RegularizerSpec, Study};
 
-use crate::aligned::Aligned;
 use crate::central::{self, Central, Losses};
-use crate::data::{CHUNK, DataError, Population};
+use crate::data::{DataError, Population};
 use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick, mean};
+use crate::network::{Network, Special, Stuck, World};
 use crate::outcome::{Model, Outcome, Point};
-use crate::prefetch::prefetch;
 
 /// A study that could not be run.
 #[derive(Debug, Error)]
@@ -69,7 +66,7 @@ pub type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
     let started = Instant::now();
     let guard = Guard::new(study)?;
-    let first = Setup::new(study, 0)?;
+    let first = Setup::new(study, &guard, 0)?;
     let setup_seconds = started.elapsed().as_secs_f64();
     let trials = study.simulation.trials;
     let work = Work { done: AtomicU64::new(0), total: u64::from(trials) * u64::from(study.rounds), report: progress };
@@ -79,7 +76,7 @@ pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
             if trial == 0 || study.simulation.redraw == Redraw::Noise {
                 first.run(study, &guard, trial, &work)
             } else {
-                Setup::new(study, trial)?.run(study, &guard, trial, &work)
+                Setup::new(study, &guard, trial)?.run(study, &guard, trial, &work)
             }
         })
         .collect();
@@ -130,14 +127,14 @@ struct Setup {
     problem: Problem,
     central: Result<Central, String>,
     surrogate: Option<Central>,
-    special: HashMap<usize, ClientSpec>,
+    special: HashMap<usize, Special>,
 }
 
 /// The "client" whose stream draws the graph.
 const GRAPH: u32 = u32::MAX - 1;
 
 impl Setup {
-    fn new(study: &Study, trial: u32) -> Result<Self, SimError> {
+    fn new(study: &Study, guard: &Guard, trial: u32) -> Result<Self, SimError> {
         let population = Population::load(study, trial)?;
         let mut rng = Stream { trial, client: GRAPH, round: 0 }.fast(study.seed);
         let graph = study.graph.build(population.names(), &mut rng)?;
@@ -147,7 +144,8 @@ impl Setup {
                 name: name.clone(),
                 clients: population.names().to_string(),
             })?;
-            special.insert(k, *client);
+            let budget_factor = guard.schedule.as_ref().map_or(1.0, |s| study.budget_factor(s, client));
+            special.insert(k, Special { eta: client.eta, budget_factor });
         }
         let regularizer = match study.regularizer {
             RegularizerSpec::Public(regularizer) => regularizer,
@@ -168,13 +166,17 @@ impl Setup {
     }
 
     fn run(&self, study: &Study, guard: &Guard, trial: u32, work: &Work) -> Result<Trial, SimError> {
-        let size = self.population.clients() * self.population.features();
-        let mut state = Network {
-            released: Aligned::zeros(size),
-            next: Aligned::zeros(size),
-            gamma: Aligned::zeros(size),
-            w: Aligned::zeros(size),
-            average: Aligned::zeros(size),
+        let protection = match (&study.privacy, &guard.schedule) {
+            (Some(privacy), Some(schedule)) => Protection::On { clip: privacy.clip, schedule, noise: &guard.noise },
+            _ => Protection::Off,
+        };
+        let world = World {
+            population: &self.population,
+            graph: &self.graph,
+            problem: &self.problem,
+            special: &self.special,
+            rules: Rules { algorithm: &*study.algorithm, protection },
+            trial,
         };
         let yardstick = Yardstick {
             population: &self.population,
@@ -182,137 +184,31 @@ impl Setup {
             central: self.central.as_ref().ok(),
             surrogate: self.surrogate.as_ref(),
         };
-        let protection = match (&study.privacy, &guard.schedule) {
-            (Some(privacy), Some(schedule)) => Protection::On { clip: privacy.clip, schedule, noise: &guard.noise },
-            _ => Protection::Off,
-        };
-        let rules = Rules { algorithm: &*study.algorithm, protection };
+        let mut network = Network::new(&self.population);
         let mut metrics = Vec::new();
         for round in 1..=study.rounds {
-            self.round(study, guard, &rules, trial, round, &mut state)?;
-            if is_measured(study, round) {
-                let models = Models { w: &state.w, released: &state.released, average: &state.average };
-                let measured = yardstick.measure(&models);
-                if !measured.consensus.is_finite() {
+            let measured = is_measured(study, round);
+            network.round(&world, round, measured).map_err(|Stuck { client, reason }| SimError::Round {
+                client: self.population.names().get(client).into_owned(),
+                round,
+                reason,
+            })?;
+            if measured {
+                let Network { w, released, average, .. } = &network;
+                let found = yardstick.measure(&Models { w, released, average });
+                if !found.consensus.is_finite() {
                     return Err(SimError::Diverged { round });
                 }
-                metrics.push(measured);
+                metrics.push(found);
             }
             work.add_round();
         }
-        Ok(Trial { metrics, network: (trial == 0).then_some(state) })
-    }
-
-    /// One round of all clients.
-    fn round(
-        &self,
-        study: &Study,
-        guard: &Guard,
-        rules: &Rules,
-        trial: u32,
-        round: u32,
-        state: &mut Network,
-    ) -> Result<(), SimError> {
-        let features = self.population.features();
-        let Network { released, next, gamma, w, average } = state;
-        let released: &[f64] = released;
-        let share = 1.0 / f64::from(round);
-        let measured = is_measured(study, round);
-        let is_large = released.len() > CACHED;
-        let part = |index: usize,
-                    next: &mut [f64],
-                    gamma: &mut [f64],
-                    w: &mut [f64],
-                    average: &mut [f64]|
-         -> Result<(), SimError> {
-            let mut scratch = Scratch::default();
-            let mut unseen = vec![0.0; features];
-            let count = next.len() / features;
-            for i in 0..count {
-                let client = index * CHUNK + i;
-                if is_large {
-                    self.prefetch(released, client, index * CHUNK + count);
-                }
-                let own = i * features..(i + 1) * features;
-                let special = if self.special.is_empty() { None } else { self.special.get(&client) };
-                let view = View {
-                    round,
-                    client,
-                    graph: &self.graph,
-                    problem: &self.problem,
-                    eta: special.and_then(|s| s.eta),
-                    own: &released[client * features..][..features],
-                    points: released,
-                    slots: self.graph.neighbours(client),
-                    records: self.population.records(client),
-                };
-                let factor = match (special, &guard.schedule) {
-                    (Some(special), Some(schedule)) => study.budget_factor(schedule, special),
-                    _ => 1.0,
-                };
-                // w_k(n) leaves the client only to be measured.
-                let w = if measured { &mut w[own.clone()] } else { &mut unseen };
-                let own_state = State { gamma: &mut gamma[own.clone()], w, released: &mut next[own.clone()] };
-                rules.round(&view, trial, factor, own_state, &mut scratch).map_err(|reason| SimError::Round {
-                    client: self.population.names().get(client).into_owned(),
-                    round,
-                    reason,
-                })?;
-                for (average, released) in average[own.clone()].iter_mut().zip(&next[own]) {
-                    *average += (released - *average) * share;
-                }
-            }
-            Ok(())
-        };
-        let size = CHUNK * features;
-        if next.len() <= size {
-            part(0, next, gamma, w, average)?;
-        } else {
-            next.par_chunks_mut(size)
-                .zip(gamma.par_chunks_mut(size))
-                .zip(w.par_chunks_mut(size))
-                .zip(average.par_chunks_mut(size))
-                .enumerate()
-                .try_for_each(|(index, (((next, gamma), w), average))| part(index, next, gamma, w, average))?;
-        }
-        std::mem::swap(&mut state.released, &mut state.next);
-        Ok(())
-    }
-}
-
-/// Networks whose points take fewer numbers than this stay in the cache by themselves.
-const CACHED: usize = 1 << 17;
-
-impl Setup {
-    /// Starts to fetch what the clients after `client` will need: records of the next, and points of the neighbours of one
-    /// further on, which lie scattered over memory.
-    fn prefetch(&self, released: &[f64], client: usize, end: usize) {
-        const AHEAD: usize = 4;
-        if client + 1 < end {
-            self.population.prefetch(client + 1);
-        }
-        if client + AHEAD < end {
-            let features = self.population.features();
-            for &l in self.graph.neighbours(client + AHEAD) {
-                prefetch(&released[l as usize * features..][..features]);
-            }
-        }
+        Ok(Trial { metrics, network: (trial == 0).then_some(network) })
     }
 }
 
 fn is_measured(study: &Study, round: u32) -> bool {
     round.is_multiple_of(study.simulation.metrics_every) || round == study.rounds
-}
-
-/// All clients' vectors, flat.
-struct Network {
-    /// w~(n-1), and after the round w~(n).
-    released: Aligned,
-    /// w~(n) while it is being computed.
-    next: Aligned,
-    gamma: Aligned,
-    w: Aligned,
-    average: Aligned,
 }
 
 struct Trial {
@@ -321,12 +217,14 @@ struct Trial {
 }
 
 fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> Outcome {
+    // What does not clip promises nothing, whatever its noise.
+    let promise = study.privacy.as_ref().zip(guard.schedule.as_ref()).filter(|_| study.algorithm.clips());
     let measured = (1..=study.rounds).filter(|&round| is_measured(study, round));
     let points = measured
         .enumerate()
         .map(|(i, round)| {
             let rows: Vec<&Metrics> = trials.iter().map(|t| &t.metrics[i]).collect();
-            let spent = study.privacy.as_ref().zip(guard.schedule.as_ref()).map(|(p, s)| study.spent(p, s, round));
+            let spent = promise.map(|(privacy, schedule)| study.spent(privacy, schedule, round));
             Point {
                 round,
                 rho: spent.map(|s| s.0.get()),
@@ -350,6 +248,7 @@ fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> O
         regularizer: setup.problem.regularizer,
         central: setup.central.clone(),
         surrogate: setup.surrogate.clone(),
+        epsilon: promise.map(|(privacy, schedule)| study.promised(privacy, schedule).get()),
         study: study.clone(),
         setup_seconds: 0.0,
         seconds: 0.0,

@@ -1,7 +1,8 @@
 //! (eps,delta)DP-NFL: zCDP-NFL with the noise of the classic Gaussian mechanism.
 //!
-//! The steps are those of [`zcdp_nfl`](super::zcdp_nfl); only the budget is spread differently: every round is (eps_n, delta_n)-private by the
-//! classic theorem, and the rounds add up by advanced composition. It shows what the better accounting of zCDP is worth.
+//! The steps are those of [`zcdp_nfl`](super::zcdp_nfl); only the budget is spread differently: every round is
+//! (eps_n, delta_n)-private by the classic theorem, and the rounds add up by advanced composition. It shows what the
+//! better accounting of zCDP is worth.
 
 use std::sync::Arc;
 

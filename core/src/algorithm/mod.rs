@@ -1,8 +1,9 @@
 //! The algorithms, one file each behind one trait.
 //!
-//! A round is the same for all of them: a client computes w_k(n) from its records and from public points (what it and its
-//! neighbours have released), noise is added, and the sum is released. An algorithm says how w_k(n) is computed, how far
-//! one record can move it, and how the budget is spread over the rounds. To add one, write its file and add it to [`REGISTRY`].
+//! A round is the same for all of them: a client computes w_k(n) from its records and from public points (what it and
+//! its neighbours have released), noise is added, and the sum is released. An algorithm says how w_k(n) is computed,
+//! how far one record can move it, and how the budget is spread over the rounds. To add one, write its file and add
+//! it to [`REGISTRY`].
 
 pub mod dp_nfl;
 pub mod p_admm;
@@ -45,7 +46,8 @@ pub enum StepError {
     },
 }
 
-/// What a client sees when it computes w_k(n). Only `records` is private; all else follows from messages already sent.
+/// What a client sees when it computes w_k(n). Only `records` is private; all else follows from messages already
+/// sent.
 pub struct View<'a> {
     /// n, from 1.
     pub round: u32,
@@ -153,7 +155,8 @@ pub trait Algorithm: Debug + Send + Sync {
         budget.schedule(accountant, delta, rounds, tau)
     }
 
-    /// The epsilon proven for the whole of `schedule`, if the algorithm has a proof of its own in place of the accountant's.
+    /// The epsilon proven for the whole of `schedule`, if the algorithm has a proof of its own in place of the
+    /// accountant's.
     fn own_epsilon(&self, _budget: Budget) -> Option<Epsilon> {
         None
     }

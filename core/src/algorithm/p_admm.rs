@@ -4,13 +4,14 @@
 //! w_k(n) = argmin_w f_k(w) + gamma_k(n-1).w + rho sum_l || w - (w~_k(n-1) + w~_l(n-1))/2 ||^2
 //! ```
 //!
-//! The minimiser moves by at most 2 c1/(M mu), mu = 2 rho d + 2 lambda l2/K the strong convexity, *if* every per-sample gradient is
-//! at most c1 at the minimiser. The closed form for ridge regression does not see to that. So here the clipped losses are minimised:
-//! those whose derivative is the clamped slope (for the squared loss, a Huber loss with its own threshold for every record), by
-//! a semismooth Newton method. Where nothing is clipped the result is the closed form.
+//! The minimiser moves by at most 2 c1/(M mu), mu = 2 rho d + 2 lambda l2/K the strong convexity, *if* every
+//! per-sample gradient is at most c1 at the minimiser. The closed form for ridge regression does not see to that. So
+//! here the clipped losses are minimised: those whose derivative is the clamped slope (for the squared loss, a Huber
+//! loss with its own threshold for every record), by a semismooth Newton method. Where nothing is clipped the result
+//! is the closed form.
 //!
-//! `p-admm-unclipped` is that closed form with the noise of the clipped one. It promises what it does not enforce; it is here as a
-//! reference for published curves and is not private.
+//! `p-admm-unclipped` is that closed form with the noise of the clipped one. It promises what it does not enforce; it
+//! is here as a reference for published curves and is not private.
 
 use std::sync::Arc;
 

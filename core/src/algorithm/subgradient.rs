@@ -4,8 +4,8 @@
 //! w_k(n) = sum_l a_kl w~_l(n-1) + a_kk w~_k(n-1) - eta(n) g_k
 //! ```
 //!
-//! with Metropolis weights a_kl = 1/(1 + max(d_k, d_l)) and a_kk what is left to one. `decay = "constant"` is the paper's
-//! baseline, `decay = "sqrt"` the strong one.
+//! with Metropolis weights a_kl = 1/(1 + max(d_k, d_l)) and a_kk what is left to one. `decay = "constant"` is the
+//! paper's baseline, `decay = "sqrt"` the strong one.
 
 use std::sync::Arc;
 

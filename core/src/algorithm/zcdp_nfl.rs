@@ -8,8 +8,8 @@
 //! gamma_k(n) = gamma_k(n-1) + rho sum_l (w~_k(n) - w~_l(n))
 //! ```
 //!
-//! The dual step of round n and the primal step of round n+1 need the same sum over neighbours, so the dual step is taken at
-//! the start of the next round. In round 1 the points are all zero, and it does nothing.
+//! The dual step of round n and the primal step of round n+1 need the same sum over neighbours, so the dual step is
+//! taken at the start of the next round. In round 1 the points are all zero, and it does nothing.
 
 use std::sync::Arc;
 

@@ -77,8 +77,8 @@ impl GraphSpec {
     }
 }
 
-/// More edges than this are surely a mistake, and would not fit the index type.
-const MOST_EDGES: usize = 500_000_000;
+/// More edges than this are surely a mistake.
+const MOST_EDGES: usize = 100_000_000;
 
 fn random(k: u32, mean_degree: f64, rng: &mut impl Rng) -> Result<Vec<(u32, u32)>, GraphError> {
     let clients = f64::from(k);
@@ -181,14 +181,14 @@ fn small_world(k: u32, degree: usize, rewire: f64, rng: &mut impl Rng) -> Result
     )))
 }
 
-/// Random perfect matchings of edge ends (Steger, Wormald 1999): pair ends at random, keep the pairs that make a simple
-/// graph, go on with the ends left over, and start anew when they cannot be paired.
+/// Random perfect matchings of edge ends (Steger, Wormald 1999): pair ends at random, keep the pairs that make a
+/// simple graph, go on with the ends left over, and start anew when they cannot be paired.
 fn regular(k: u32, degree: usize, rng: &mut impl Rng) -> Result<Vec<(u32, u32)>, GraphError> {
     let possible = degree >= 1 && degree < k as usize && (degree * k as usize).is_multiple_of(2);
     if !possible || (degree == 1 && k > 2) || degree * k as usize > 2 * MOST_EDGES {
         return Err(GraphError::Impossible(format!(
-            "no connected graph of {k} clients has {degree} neighbours each; degree must be from 2 to {} and degree times \
-             clients even",
+            "no connected graph of {k} clients has {degree} neighbours each; degree must be from 2 to {} \
+             and degree times clients even",
             k.saturating_sub(1)
         )));
     }

@@ -1,6 +1,7 @@
 use super::Loss;
 
-/// The pinball loss of the `level` quantile: level (y - z) where z falls short of y, (1 - level)(z - y) where it exceeds it.
+/// The pinball loss of the `level` quantile: level (y - z) where z falls short of y, (1 - level)(z - y) where it
+/// exceeds it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Quantile {
     /// The quantile to estimate, in (0, 1).

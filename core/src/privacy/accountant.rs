@@ -72,7 +72,8 @@ impl Accountant {
                 mu * mu / 2.0
             }
         };
-        // Epsilon grows at least as fast as the root of rho: this much less rho makes up for the slack that epsilon adds.
+        // Epsilon grows at least as fast as the root of rho: this much less rho makes up for the slack that epsilon
+        // adds.
         Rho::new((rho * (1.0 - 5.0 * SLACK)).max(0.0)).expect("finite epsilon gives finite rho")
     }
 }
@@ -107,7 +108,8 @@ fn cks_minimum(f: impl Fn(f64) -> f64) -> f64 {
 /// With A = (epsilon/mu - mu/2)/sqrt 2 and B = (epsilon/mu + mu/2)/sqrt 2,
 /// delta = (erfc A - e^epsilon erfc B)/2 = e^(-A^2) (erfcx A - erfcx B)/2, because B^2 - A^2 = epsilon.
 pub fn gdp_delta(epsilon: f64, mu: f64) -> f64 {
-    // The scaled functions are good to about 1e-15 relative; their difference may lose more, so slack is added to each.
+    // The scaled functions are good to about 1e-15 relative; their difference may lose more, so slack is added to
+    // each.
     const TERM: f64 = 1e-14;
     if mu == 0.0 {
         return 0.0;

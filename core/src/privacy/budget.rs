@@ -61,9 +61,10 @@ impl Schedule {
     /// The classic Gaussian mechanism composed by advanced composition, as in (eps,delta)DP-NFL.
     ///
     /// Round n is (eps_n, delta_n)-private with eps_n = s tau^(-(n-1)/2) < 1, delta_n = delta/(2T) and noise
-    /// multiplier sqrt(2 ln(1.25/delta_n))/eps_n. Another delta' = delta/2 is spent on composition (Kairouz, Oh, Viswanath 2015,
-    /// Theorem 3.5): with A = sum eps_n (e^eps_n - 1)/(e^eps_n + 1) and B = sum eps_n^2, `s` is the largest for which
-    /// min{ sum eps_n, A + sqrt(2 B ln(1/delta')), A + sqrt(2 B ln(e + sqrt(B)/delta')) } <= epsilon.
+    /// multiplier sqrt(2 ln(1.25/delta_n))/eps_n. Another delta' = delta/2 is spent on composition (Kairouz, Oh,
+    /// Viswanath 2015, Theorem 3.5): with A = sum eps_n (e^eps_n - 1)/(e^eps_n + 1) and B = sum eps_n^2, `s` is the
+    /// largest for which min{ sum eps_n, A + sqrt(2 B ln(1/delta')), A + sqrt(2 B ln(e + sqrt(B)/delta')) } <=
+    /// epsilon.
     pub fn classic(epsilon: Epsilon, delta: Delta, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
         let grow = |n: u32| libm::pow(tau, -f64::from(n - 1) / 2.0);
         let composed = |s: f64| {

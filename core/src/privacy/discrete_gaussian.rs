@@ -8,8 +8,8 @@
 //! exp(-z^2/(2 s^2)) = exp(-k/2) * exp(-k (k-1)/2) * exp(-x (2k + x)/2)
 //! ```
 //!
-//! and each factor is a Bernoulli trial that comes out of uniform integers with no rounding at all. It has the same law
-//! as the sampler of Canonne, Kamath and Steinke (2020) and needs about a third of the random bits.
+//! and each factor is a Bernoulli trial that comes out of uniform integers with no rounding at all. It has the same
+//! law as the sampler of Canonne, Kamath and Steinke (2020) and needs about a third of the random bits.
 
 use rand::Rng;
 

@@ -1,9 +1,10 @@
 //! Where noise comes from.
 //!
 //! [`Noise::secure`] is for anything that leaves the house: an exact discrete Gaussian on a lattice, drawn from
-//! ChaCha20 keyed by the operating system. [`Noise::fast`] is for simulation only: a floating-point normal from a seeded
-//! stream, whose low bits would tell an adversary more than the analysis allows (Mironov 2012). Either way there is one
-//! stream of randomness for every (trial, client, round), so the bits do not depend on who computes in which order.
+//! ChaCha20 keyed by the operating system. [`Noise::fast`] is for simulation only: a floating-point normal from a
+//! seeded stream, whose low bits would tell an adversary more than the analysis allows (Mironov 2012). Either way
+//! there is one stream of randomness for every (trial, client, round), so the bits do not depend on who computes in
+//! which order.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
@@ -108,8 +109,8 @@ fn release_on_lattice(
     let refuse = || NoiseError::Unrepresentable { sigma: scale.sigma() };
     let lattice = scale.lattice(value.len()).ok_or_else(refuse)?;
     for (r, v) in released.iter_mut().zip(value) {
-        // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion round; the last
-        // one sees the noised integer alone.
+        // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion round; the
+        // last one sees the noised integer alone.
         let steps = libm::round(v / lattice.step());
         if steps.is_nan() || steps.abs() > LARGEST_STEPS {
             return Err(refuse());

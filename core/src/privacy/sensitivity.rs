@@ -1,8 +1,8 @@
 //! How far one record can move a release, and how much noise covers it.
 //!
-//! There is no way to type in a sensitivity: it is computed from the clip that the gradient kernel enforces, the public
-//! number of records and the algorithm's step. There is no way to type in a noise scale either: it is made from a
-//! sensitivity and a round's budget.
+//! There is no way to type in a sensitivity: it is computed from the clip that the gradient kernel enforces, the
+//! public number of records and the algorithm's step. There is no way to type in a noise scale either: it is made
+//! from a sensitivity and a round's budget.
 
 use super::units::{Clip, Rho};
 

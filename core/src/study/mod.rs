@@ -28,6 +28,9 @@ pub const MOST_ROUNDS: i64 = 10_000_000;
 /// See [`MOST_CLIENTS`].
 pub const MOST_TRIALS: i64 = 1_000_000;
 
+/// Most measured rounds of all trials together.
+pub const MOST_MEASUREMENTS: u64 = 20_000_000;
+
 /// A checked study.
 #[derive(Debug, Clone)]
 pub struct Study {
@@ -193,10 +196,18 @@ impl Study {
             return Err(top.error("algorithm", format!("cannot solve this problem: {reason}")));
         }
         if let Some(privacy) = &self.privacy {
-            let schedule = self.schedule(privacy).map_err(|e| top.error("privacy", format!("cannot be kept: {e}")))?;
-            self.check_client_budgets(top, &schedule)?;
+            self.schedule(privacy).map_err(|e| top.error("privacy", format!("cannot be kept: {e}")))?;
+            self.check_client_budgets(top, privacy.tau)?;
         } else if let Some(name) = self.clients.iter().find(|(_, c)| c.phi1.is_some()).map(|(n, _)| n) {
             return Err(top.error("client", format!("\"{name}\" has a phi1, but privacy is off; remove one of them")));
+        }
+        let measured =
+            u64::from(self.rounds.div_ceil(self.simulation.metrics_every)) * u64::from(self.simulation.trials);
+        if measured > MOST_MEASUREMENTS {
+            return Err(top.error(
+                "simulation",
+                format!("would measure {measured} rounds in all, more than {MOST_MEASUREMENTS}; raise metrics_every"),
+            ));
         }
         if self.clients.values().any(|c| c.eta.is_some()) && !self.algorithm.settings().contains_key("eta") {
             let name = self.algorithm.name();
@@ -208,18 +219,11 @@ impl Study {
     }
 
     /// A client's own phi(1) must be as representable in every round as the common one.
-    fn check_client_budgets(&self, top: &Reader, schedule: &Schedule) -> Result<(), StudyError> {
+    fn check_client_budgets(&self, top: &Reader, tau: f64) -> Result<(), StudyError> {
         for (name, client) in &self.clients {
             let Some(phi1) = client.phi1 else { continue };
-            let factor = phi1.get() / schedule.phi(1).get();
-            let last = schedule.phi(self.rounds).get() * factor;
-            if last > 1e10 || phi1.get() < 1e-20 {
-                let message = format!(
-                    "\"{name}\" has phi1 = {}, which cannot be kept over all rounds; choose one between 1e-20 and what keeps the last round below 1e10",
-                    phi1.get()
-                );
-                return Err(top.error("client", message));
-            }
+            Schedule::geometric_from_first(phi1, self.rounds, tau)
+                .map_err(|e| top.error("client", format!("\"{name}\" has a phi1 that cannot be kept: {e}")))?;
         }
         Ok(())
     }
@@ -248,15 +252,22 @@ impl Study {
         client.phi1.map_or(1.0, |phi1| phi1.get() / schedule.phi(1).get())
     }
 
-    /// The rho and epsilon that the most exposed client has spent after `round` rounds.
+    /// The rho that the most exposed client has spent after `round` rounds, and the epsilon of it by the study's
+    /// accountant.
     pub fn spent(&self, privacy: &Privacy, schedule: &Schedule, round: u32) -> (Rho, Epsilon) {
-        let factors = self.clients.values().map(|c| self.budget_factor(schedule, c));
-        let worst = factors.fold(1.0, f64::max);
-        let rho = Rho::new(schedule.spent(round).get() * worst).expect("checked with the study");
-        let by_accountant = privacy.accountant.epsilon(rho, privacy.delta);
-        // The classic proof is about the whole run; before its end the accountant's word is as good as any.
-        let own = self.algorithm.own_epsilon(privacy.budget).filter(|_| round == self.rounds && worst == 1.0);
-        (rho, own.unwrap_or(by_accountant))
+        let rho = Rho::new(schedule.spent(round).get() * self.exposure(schedule)).expect("checked with the study");
+        (rho, privacy.accountant.epsilon(rho, privacy.delta))
+    }
+
+    /// The epsilon that the whole run promises: the accountant's, unless the algorithm brings a proof of its own.
+    pub fn promised(&self, privacy: &Privacy, schedule: &Schedule) -> Epsilon {
+        let own = self.algorithm.own_epsilon(privacy.budget).filter(|_| self.exposure(schedule) == 1.0);
+        own.unwrap_or(self.spent(privacy, schedule, self.rounds).1)
+    }
+
+    /// How much more than the schedule the most exposed client spends: 1 if no client has a larger phi(1) of its own.
+    fn exposure(&self, schedule: &Schedule) -> f64 {
+        self.clients.values().map(|client| self.budget_factor(schedule, client)).fold(1.0, f64::max)
     }
 }
 

@@ -75,7 +75,10 @@ fn print_data(data: &DataSpec) -> Table {
         DataSpec::Synthetic { clients, records, features, noise } => table! {
             "source": "synthetic",
             "clients": *clients as i64,
-            "records": if records.len() == 1 { (records[0] as i64).into() } else { list(records.iter().map(|&r| r as i64)) },
+            "records": match records.as_slice() {
+                [one] => Value::from(*one as i64),
+                each => list(each.iter().map(|&r| r as i64)),
+            },
             "features": *features as i64,
             "noise": *noise,
         },

@@ -115,7 +115,10 @@ fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
     let all: f64 =
         if records.len() == 1 { records[0] as f64 * clients as f64 } else { records.iter().map(|&r| r as f64).sum() };
     if all * (features + 2) as f64 * 8.0 > 1e13 {
-        return Err(table.error("clients", format!("times records times features is {all:e} records of {features} features, more than 10 terabytes; ask for less")));
+        let message = format!(
+            "times records times features is {all:e} records of {features} features, more than 10 terabytes; ask for less"
+        );
+        return Err(table.error("clients", message));
     }
     Ok(DataSpec::Synthetic { clients, records, features, noise })
 }
@@ -144,7 +147,10 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
             (None, None) => {
                 return Err(table.error(
                     "features",
-                    format!("or target names \"{name}\", whose public range is not given; write data.bounds.{name} = [low, high] or data.categories.{name} = [...]"),
+                    format!(
+                        "or target names \"{name}\", whose public range is not given; write data.bounds.{name} = [low, high] \
+                         or data.categories.{name} = [...]"
+                    ),
                 ));
             }
         };

@@ -28,7 +28,7 @@ pub fn load(
         let message = format!("gives {} client; learning among peers needs at least two", clients.len());
         return Err(DataError::new(path.display(), message));
     }
-    Ok(assemble(clients, schema.feature_names().len(), clip))
+    assemble(clients, schema.feature_names().len(), clip)
 }
 
 struct Encoder<'a> {

@@ -51,7 +51,7 @@ impl Population {
             DataSpec::Synthetic { clients, records, features, noise } => {
                 let names = Names::numbered(*clients);
                 let law = synthetic::Law::new(study.seed, trial, *features, *noise, classification);
-                Ok(Self::fill(names, records, *features, |client, m, storage| law.draw(client, m, clip, storage)))
+                Self::fill(names, records, *features, |client, m, storage| law.draw(client, m, clip, storage))
             }
             DataSpec::Files { layout, path, schema } => {
                 let path = path.as_deref().ok_or_else(|| {
@@ -63,7 +63,13 @@ impl Population {
     }
 
     /// Lays out clients of known sizes and lets `draw` fill each.
-    fn fill(names: Names, sizes: &[usize], features: usize, draw: impl Fn(usize, usize, &mut [f64]) + Sync) -> Self {
+    fn fill(
+        names: Names,
+        sizes: &[usize],
+        features: usize,
+        draw: impl Fn(usize, usize, &mut [f64]) + Sync,
+    ) -> Result<Self, DataError> {
+        ensure_memory(names.len(), sizes, features)?;
         let counts: Vec<u32> = (0..names.len()).map(|k| sizes[k % sizes.len()] as u32).collect();
         let size = |count: &u32| records::size(*count as usize, features);
         let mut starts = Vec::with_capacity(names.len() + 1);
@@ -86,7 +92,7 @@ impl Population {
                 part = tail;
             }
         });
-        Self { storage, starts, counts, features, names }
+        Ok(Self { storage, starts, counts, features, names })
     }
 
     /// K.
@@ -137,6 +143,30 @@ impl Population {
     }
 }
 
+/// Refuses what does not fit the machine, before the machine finds out the hard way.
+fn ensure_memory(clients: usize, sizes: &[usize], features: usize) -> Result<(), DataError> {
+    let records: usize = (0..clients).map(|k| records::size(sizes[k % sizes.len()], features)).sum();
+    // The records, and five vectors per client while a trial runs.
+    let bytes = (records + 5 * clients * features).saturating_mul(size_of::<f64>());
+    let reservable = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
+    let available = available_memory();
+    if reservable && available.is_none_or(|available| bytes <= available) {
+        return Ok(());
+    }
+    let has = available.map_or(String::new(), |a| format!(", and this machine has {:.1} GB left", a as f64 / 1e9));
+    Err(DataError::new(
+        "data",
+        format!("takes {:.1} GB of memory{has}; ask for fewer clients or records", bytes as f64 / 1e9),
+    ))
+}
+
+/// Bytes that can be had without swapping, where the system tells.
+fn available_memory() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<usize>().ok().map(|kb| kb * 1024)
+}
+
 /// Clients handled by one task; fixed, so that sums over clients have one order on any number of threads.
 pub(crate) const CHUNK: usize = 256;
 
@@ -148,7 +178,7 @@ pub(crate) struct Loaded {
 }
 
 /// Lays out what was read from files.
-pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clip: Option<Clip>) -> Population {
+pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clip: Option<Clip>) -> Result<Population, DataError> {
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
     let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();
     Population::fill(names, &sizes, features, |k, m, storage| {
