@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use crate::algorithm::{Algorithm, Facts, StepError, View};
+use crate::algorithm::{Algorithm, Facts, Step, StepError, View};
 use crate::privacy::{Clip, Noise, NoiseError, NoiseScale, Rho, Schedule, Stream};
 use crate::records::Scratch;
 
@@ -65,9 +65,33 @@ impl Rules<'_> {
         state: State,
         scratch: &mut Scratch,
     ) -> Result<(), RoundError> {
-        self.algorithm.step(view, state.gamma, scratch, state.w)?;
+        // Taken out of the scratch space while the step uses the rest of it.
+        let mut public = std::mem::take(&mut scratch.public);
+        public.resize(state.w.len(), 0.0);
+        let step = Step { public: &mut public, private: &mut *state.w };
+        let result = self.algorithm.step(view, state.gamma, scratch, step).map_err(RoundError::from);
+        let result = result.and_then(|()| self.release(view, trial, budget_factor, state.w, state.released));
+        if result.is_ok() {
+            for ((w, released), public) in state.w.iter_mut().zip(state.released).zip(&public) {
+                *w += public;
+                *released += public;
+            }
+        }
+        scratch.public = public;
+        result
+    }
+
+    /// The private part with its noise. The public part is added afterwards, to what is already protected.
+    fn release(
+        &self,
+        view: &View,
+        trial: u32,
+        budget_factor: f64,
+        private: &[f64],
+        released: &mut [f64],
+    ) -> Result<(), RoundError> {
         match self.protection {
-            Protection::Off => state.released.copy_from_slice(state.w),
+            Protection::Off => released.copy_from_slice(private),
             Protection::On { clip, schedule, noise } => {
                 let facts = Facts {
                     problem: view.problem,
@@ -80,7 +104,7 @@ impl Rules<'_> {
                 let sensitivity = self.algorithm.sensitivity(facts, view.round);
                 let phi = Rho::new(schedule.phi(view.round).get() * budget_factor).expect("both are checked");
                 let stream = Stream { trial, client: view.client as u32, round: view.round };
-                noise.release(stream, NoiseScale::new(sensitivity, phi), state.w, state.released)?;
+                noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
             }
         }
         Ok(())

@@ -25,10 +25,10 @@ impl Problem {
         &w[..w.len() - usize::from(self.intercept)]
     }
 
-    /// Adds (lambda/K) R'(w) to `gradient`.
-    pub fn add_regularizer_subgradient(&self, clients: usize, w: &[f64], gradient: &mut [f64]) {
+    /// Adds `scale` (lambda/K) R'(w) to `gradient`.
+    pub fn add_regularizer_subgradient(&self, scale: f64, clients: usize, w: &[f64], gradient: &mut [f64]) {
         let w = self.penalized(w);
-        self.regularizer.add_subgradient(self.lambda / clients as f64, w, gradient);
+        self.regularizer.add_subgradient(scale * self.lambda / clients as f64, w, gradient);
     }
 
     /// f_k(w).

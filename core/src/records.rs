@@ -70,6 +70,8 @@ pub struct Scratch {
     slopes: Vec<f64>,
     /// One vector of the algorithm's own.
     pub(crate) vector: Vec<f64>,
+    /// The public part of a step.
+    pub(crate) public: Vec<f64>,
 }
 
 impl<'a> Records<'a> {

@@ -16,7 +16,7 @@ use undertone_core::algorithm::dp_nfl::DpNfl;
 use undertone_core::algorithm::p_admm::PAdmm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
-use undertone_core::algorithm::{Algorithm, Decay, Facts, StepError, StepSize, View};
+use undertone_core::algorithm::{Algorithm, Decay, Facts, Step, StepError, StepSize, View};
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::privacy::{Clip, Sensitivity};
 use undertone_core::problem::Problem;
@@ -140,34 +140,31 @@ impl Algorithm for Planted {
         if self.mistake == Mistake::MissingFactorTwo { right.scaled(0.5) } else { right }
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
         let mut kept = self.kept.lock().unwrap();
         let private = if view.round == 1 { view.own.to_vec() } else { kept.clone() };
+        let Step { public, private: w } = step;
+        let right = Step { public: &mut *public, private: &mut *w };
         match self.mistake {
-            Mistake::MissingFactorTwo => zcdp().step(view, gamma, scratch, w)?,
             Mistake::OwnStateWithoutNoise if view.client == 0 => {
-                zcdp().step(&View { own: &private, ..*view }, gamma, scratch, w)?;
+                zcdp().step(&View { own: &private, ..*view }, gamma, scratch, right)?;
             }
             Mistake::DualWithoutNoise if view.client == 0 => {
                 for (gamma, (own, public)) in gamma.iter_mut().zip(private.iter().zip(view.own)) {
                     *gamma += zcdp().rho * 2.0 * (own - public);
                 }
-                zcdp().step(view, gamma, scratch, w)?;
+                zcdp().step(view, gamma, scratch, right)?;
             }
             Mistake::RegularizerAtW if view.client == 0 => {
-                zcdp().step(view, gamma, scratch, w)?;
-                let (mut wrong, mut right) = (vec![0.0; w.len()], vec![0.0; w.len()]);
-                view.problem.add_regularizer_subgradient(3, &private, &mut wrong);
-                view.problem.add_regularizer_subgradient(3, view.own, &mut right);
+                zcdp().step(view, gamma, scratch, right)?;
                 let a = 2.0 * zcdp().rho * 2.0 + 1.0 / zcdp().eta.at(view.round, None);
-                for (w, (wrong, right)) in w.iter_mut().zip(wrong.iter().zip(&right)) {
-                    *w -= (wrong - right) / a;
-                }
+                view.problem.add_regularizer_subgradient(-1.0 / a, 3, &private, w);
+                view.problem.add_regularizer_subgradient(1.0 / a, 3, view.own, w);
             }
-            _ => zcdp().step(view, gamma, scratch, w)?,
+            _ => zcdp().step(view, gamma, scratch, right)?,
         }
         if view.client == 0 {
-            *kept = w.to_vec();
+            *kept = public.iter().zip(&*w).map(|(public, private)| public + private).collect();
         }
         Ok(())
     }

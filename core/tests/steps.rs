@@ -181,7 +181,7 @@ fn closed_form_step_is_the_numerical_argmin() {
         network.gamma.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
         let mut gradient = vec![0.0; 3];
         network.clients[0].records().gradient(loss, &network.released[..3], &mut Scratch::default(), &mut gradient);
-        problem.add_regularizer_subgradient(4, &network.released[..3], &mut gradient);
+        problem.add_regularizer_subgradient(1.0, 4, &network.released[..3], &mut gradient);
         let w = network.step(&algorithm, 1)[..3].to_vec();
         // The step leaves gamma(n-1) behind, which is what the minimised function needs.
         let gamma = network.gamma[..3].to_vec();

@@ -58,13 +58,13 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("algorithm.name=zcdp", &["algorithm.name", "did you mean \"zcdp-nfl\"?"]),
     ("algorithm={name=\"p-admm\",rho=1}", &["algorithm", "differentiable loss", "absolute is not"]),
     ("algorithm.eta=0", &["algorithm.eta = 0"]),
-    ("algorithm.rho=[1]", &["algorithm.rho = a list"]),
+    ("algorithm.rho=[1]", &["algorithm.rho = [1] is not possible"]),
     ("algorithm.decay=linear", &["algorithm.decay = \"linear\"", "\"sqrt\""]),
     ("simulation.trials=0", &["simulation.trials = 0"]),
     ("client.7.phi1=-1", &["client.7.phi1 = -1"]),
     ("client.7.epsilon=1", &["client.7.epsilon is not a key"]),
     ("nonsense", &["--set nonsense", "key=value"]),
-    (".a=1", &["empty part"]),
+    (".a=1", &["key cannot be read"]),
 ];
 
 #[test]
@@ -90,6 +90,12 @@ fn mistakes_in_a_file_are_named_with_their_line() {
 }
 
 #[test]
+fn client_names_with_dots_can_be_set() {
+    let study = read(EXAMPLE, &["client.\"a.b\".eta=0.5"]).unwrap();
+    assert_eq!(study.clients["a.b"].eta, Some(0.5));
+}
+
+#[test]
 fn nonsmooth_problems_are_refused_by_p_admm_for_either_reason() {
     let squared = ["algorithm={name=\"p-admm\",rho=1}", "problem.loss=squared"];
     assert!(read(EXAMPLE, &squared).is_ok());
@@ -105,13 +111,19 @@ fn real_data_tables_are_checked() {
     let data = r#"data={source="folder",path="d",features=["age","sex"],target="cost",bounds={age=[0,100],cost=[0,10]},categories={sex=["f","m"]}}"#;
     assert!(read(EXAMPLE, &[data]).is_ok());
     for (set, word) in [
-        ("data.bounds.age=[5,5]", "low below high"),
-        ("data.bounds.age=[0,nan]", "finite"),
+        ("data.bounds.age=[5,5]", "[5, 5] is not possible"),
+        ("data.bounds.age=[0,5e-324]", "clearly below"),
+        ("data.bounds.age=[-1e300,1e300]", "-1e12 to 1e12"),
+        ("data.bounds.age=[0,nan]", "two numbers"),
         ("data.bounds.agee=[0,1]", "did you mean \"age\"?"),
         ("data.categories.sex=[\"f\"]", "at least two"),
         ("data.categories.age=[\"f\",\"m\"]", "both bounds and categories"),
         ("data.features=[\"age\",\"weight\"]", "data.bounds.weight"),
         ("data.features=[\"age\",\"age\"]", "each once"),
+        (
+            "data={source=\"folder\",features=[\"s\",\"s=m\"],target=\"t\",bounds={\"s=m\"=[0,1],t=[0,1]},categories={s=[\"f\",\"m\"]}}",
+            "\"s=m\" twice",
+        ),
         ("data.features=[\"age\",\"cost\"]", "not the target"),
         ("data.target=sex", "not the target"),
         ("data.scaling=log", "\"bounds\""),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::zcdp_nfl::ZcdpNfl;
-use super::{Algorithm, Entry, Facts, StepError, View};
+use super::{Algorithm, Entry, Facts, Step, StepError, View};
 use crate::privacy::{Accountant, Budget, BudgetError, Delta, Epsilon, Schedule, Sensitivity};
 use crate::records::Scratch;
 
@@ -46,14 +46,11 @@ impl Algorithm for DpNfl {
         }
     }
 
-    fn own_epsilon(&self, budget: Budget) -> Option<Epsilon> {
-        match budget {
-            Budget::Epsilon(epsilon) => Some(epsilon),
-            Budget::First(_) => None,
-        }
+    fn own_epsilon(&self, budget: Budget, schedule: &Schedule, delta: Delta) -> Option<Epsilon> {
+        matches!(budget, Budget::Epsilon(_)).then(|| schedule.classic_epsilon(delta))
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
-        self.0.step(view, gamma, scratch, w)
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
+        self.0.step(view, gamma, scratch, step)
     }
 }

@@ -37,7 +37,10 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum StepError {
     /// An inner solver did not reach the accuracy that its sensitivity assumes, so nothing may be released.
-    #[error("the local problem was solved only to a gradient of {reached:e} where the sensitivity assumes {assumed:e}")]
+    #[error(
+        "the local problem was solved only to a gradient of {reached:e} where the sensitivity assumes {assumed:e}; \
+         raise algorithm.rho or problem.lambda"
+    )]
     Inexact {
         /// Norm of the gradient at the end.
         reached: f64,
@@ -90,10 +93,14 @@ impl View<'_> {
         buffer
     }
 
-    /// g_k: the mean clipped loss gradient plus (lambda/K) R', all at the public point w~_k(n-1).
-    pub fn gradient(&self, scratch: &mut Scratch, out: &mut [f64]) {
+    /// The mean clipped loss gradient at the public point w~_k(n-1): the one thing in a step that depends on records.
+    pub fn loss_gradient(&self, scratch: &mut Scratch, out: &mut [f64]) {
         self.records.gradient(self.problem.loss, self.own, scratch, out);
-        self.problem.add_regularizer_subgradient(self.graph.clients(), self.own, out);
+    }
+
+    /// Adds `scale` (lambda/K) R'(w~_k(n-1)), which is public.
+    pub fn add_regularizer(&self, scale: f64, out: &mut [f64]) {
+        self.problem.add_regularizer_subgradient(scale, self.graph.clients(), self.own, out);
     }
 }
 
@@ -130,8 +137,8 @@ pub trait Algorithm: Debug + Send + Sync {
     /// The parameters as they stand in a study's `[algorithm]` table, without the name.
     fn settings(&self) -> toml::Table;
 
-    /// Why this algorithm cannot solve this problem, if it cannot.
-    fn refuses(&self, _problem: &Problem) -> Option<String> {
+    /// Why this algorithm cannot solve this problem with so many features, if it cannot.
+    fn refuses(&self, _problem: &Problem, _features: usize) -> Option<String> {
         None
     }
 
@@ -157,12 +164,24 @@ pub trait Algorithm: Debug + Send + Sync {
 
     /// The epsilon proven for the whole of `schedule`, if the algorithm has a proof of its own in place of the
     /// accountant's.
-    fn own_epsilon(&self, _budget: Budget) -> Option<Epsilon> {
+    fn own_epsilon(&self, _budget: Budget, _schedule: &Schedule, _delta: Delta) -> Option<Epsilon> {
         None
     }
 
-    /// Computes w_k(n) and updates the dual gamma_k, which starts at zero; algorithms without a dual leave it alone.
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError>;
+    /// Computes w_k(n) in two parts, w = `public` + `private`, and updates the dual gamma_k, which starts at zero.
+    ///
+    /// `public` follows from messages already sent; all that depends on records must be in `private`, because only
+    /// that is put on the lattice and noised. Rounding in the public part is then the same for neighbouring data.
+    /// Algorithms without a dual leave `gamma` alone.
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError>;
+}
+
+/// Where a step is written; both parts have length P and arbitrary contents before.
+pub struct Step<'a> {
+    /// What follows from messages already sent.
+    pub public: &'a mut [f64],
+    /// What depends on records.
+    pub private: &'a mut [f64],
 }
 
 /// How a step size shrinks with the rounds.

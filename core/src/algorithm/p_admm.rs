@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, StepError, View};
+use super::{Algorithm, Entry, Facts, Step, StepError, View};
 use crate::loss::Loss;
 use crate::privacy::Sensitivity;
 use crate::problem::Problem;
@@ -35,6 +35,8 @@ pub const UNCLIPPED_ENTRY: Entry = Entry {
 /// The inner solver ends when the gradient is shorter than this; the sensitivity includes the error it leaves.
 const TOLERANCE: f64 = 1e-9;
 const MOST_ITERATIONS: usize = 100;
+/// A dense system of more equations takes too much memory and time.
+const MOST_FEATURES: usize = 2000;
 
 /// P-ADMM and its parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,8 +58,13 @@ impl Algorithm for PAdmm {
         table
     }
 
-    fn refuses(&self, problem: &Problem) -> Option<String> {
+    fn refuses(&self, problem: &Problem, features: usize) -> Option<String> {
         let name = self.name();
+        if features > MOST_FEATURES {
+            return Some(format!(
+                "{name} solves a system of {features} equations in every step; use zcdp-nfl above {MOST_FEATURES} features"
+            ));
+        }
         if !problem.loss.is_smooth() {
             return Some(format!(
                 "{name} needs a differentiable loss (squared, huber or logistic), and {} is not; use zcdp-nfl",
@@ -85,7 +92,10 @@ impl Algorithm for PAdmm {
         Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(1.0 / mu).widened(TOLERANCE / mu)
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
+        // The minimiser depends on records as a whole.
+        let w = step.private;
+        step.public.fill(0.0);
         let degree = view.slots.len() as f64;
         // The gradient of all but the data and the ridge is 2 rho d w + pull.
         let mut pull = vec![0.0; w.len()];
@@ -115,7 +125,7 @@ impl Local<'_> {
     fn gradient(&self, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
         let View { records, problem, graph, .. } = *self.view;
         records.gradient(problem.loss, w, scratch, out);
-        problem.add_regularizer_subgradient(graph.clients(), w, out);
+        problem.add_regularizer_subgradient(1.0, graph.clients(), w, out);
         for ((out, pull), w) in out.iter_mut().zip(&self.pull).zip(w) {
             *out += self.penalty * w + pull;
         }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, StepError, StepSize, View};
+use super::{Algorithm, Entry, Facts, Step, StepError, StepSize, View};
 use crate::privacy::Sensitivity;
 use crate::records::Scratch;
 
@@ -40,20 +40,20 @@ impl Algorithm for Subgradient {
         Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(self.eta.at(round, facts.eta))
     }
 
-    fn step(&self, view: &View, _: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
-        view.gradient(scratch, w); // w holds g_k for now
+    fn step(&self, view: &View, _: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
         let eta = self.eta.at(view.round, view.eta);
-        for (w, own) in w.iter_mut().zip(view.own) {
-            *w = own - eta * *w;
-        }
+        view.loss_gradient(scratch, step.private);
+        step.private.iter_mut().for_each(|g| *g *= -eta);
+        step.public.copy_from_slice(view.own);
         let neighbours = view.graph.neighbours(view.client);
         let degree = neighbours.len();
         for (&l, point) in neighbours.iter().zip(view.neighbours()) {
             let weight = 1.0 / (1.0 + degree.max(view.graph.degree(l as usize)) as f64);
-            for ((w, own), point) in w.iter_mut().zip(view.own).zip(point) {
-                *w += weight * (point - own);
+            for ((public, own), point) in step.public.iter_mut().zip(view.own).zip(point) {
+                *public += weight * (point - own);
             }
         }
+        view.add_regularizer(-eta, step.public);
         Ok(())
     }
 }

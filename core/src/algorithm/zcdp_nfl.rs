@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, StepError, StepSize, View};
+use super::{Algorithm, Entry, Facts, Step, StepError, StepSize, View};
 use crate::privacy::Sensitivity;
 use crate::records::Scratch;
 use crate::study::{Reader, StudyError};
@@ -60,15 +60,18 @@ impl Algorithm for ZcdpNfl {
         Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(1.0 / a)
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, w: &mut [f64]) -> Result<(), StepError> {
-        view.gradient(scratch, w); // w holds g_k for now
+    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
         let share = 1.0 / self.curvature(view.slots.len(), view.round, view.eta);
+        view.loss_gradient(scratch, step.private);
+        step.private.iter_mut().for_each(|g| *g *= -share);
         let disagreement = view.disagreement(&mut scratch.vector);
-        for (((w, gamma), own), disagreement) in w.iter_mut().zip(gamma).zip(view.own).zip(disagreement) {
+        for (((public, gamma), own), disagreement) in step.public.iter_mut().zip(gamma).zip(view.own).zip(disagreement)
+        {
             let pull = self.rho * disagreement;
             *gamma += pull;
-            *w = own - (*w + *gamma + pull) * share;
+            *public = own - (*gamma + pull) * share;
         }
+        view.add_regularizer(-share, step.public);
         Ok(())
     }
 }

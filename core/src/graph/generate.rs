@@ -150,10 +150,15 @@ fn grid(k: u32) -> Vec<(u32, u32)> {
 }
 
 fn small_world(k: u32, degree: usize, rewire: f64, rng: &mut impl Rng) -> Result<Vec<(u32, u32)>, GraphError> {
-    if degree < 2 || !degree.is_multiple_of(2) || degree >= k as usize {
+    let most = (k as usize / 2) & !1;
+    if most < 2 {
         return Err(GraphError::Impossible(format!(
-            "a small world of {k} clients needs an even degree from 2 to {}",
-            (k.saturating_sub(1)) & !1
+            "a small world needs at least 4 clients and there are {k}; use kind = \"complete\""
+        )));
+    }
+    if degree < 2 || !degree.is_multiple_of(2) || degree > most {
+        return Err(GraphError::Impossible(format!(
+            "a small world of {k} clients needs an even degree from 2 to {most}; for more use kind = \"random\" or \"complete\""
         )));
     }
     // Rewiring may cut the graph apart; as with any random kind, try again until it holds together.
@@ -184,12 +189,17 @@ fn small_world(k: u32, degree: usize, rewire: f64, rng: &mut impl Rng) -> Result
 /// Random perfect matchings of edge ends (Steger, Wormald 1999): pair ends at random, keep the pairs that make a
 /// simple graph, go on with the ends left over, and start anew when they cannot be paired.
 fn regular(k: u32, degree: usize, rng: &mut impl Rng) -> Result<Vec<(u32, u32)>, GraphError> {
-    let possible = degree >= 1 && degree < k as usize && (degree * k as usize).is_multiple_of(2);
-    if !possible || (degree == 1 && k > 2) || degree * k as usize > 2 * MOST_EDGES {
+    let most = k as usize / 2;
+    if most < 2 {
         return Err(GraphError::Impossible(format!(
-            "no connected graph of {k} clients has {degree} neighbours each; degree must be from 2 to {} \
-             and degree times clients even",
-            k.saturating_sub(1)
+            "a regular graph needs at least 4 clients and there are {k}; use kind = \"complete\""
+        )));
+    }
+    let even = (degree * k as usize).is_multiple_of(2);
+    if !(2..=most).contains(&degree) || !even || degree * k as usize > 2 * MOST_EDGES {
+        return Err(GraphError::Impossible(format!(
+            "a connected regular graph of {k} clients needs a degree from 2 to {most}, and degree times clients must be even; \
+             for more use kind = \"random\" or \"complete\""
         )));
     }
     for _ in 0..1000 {

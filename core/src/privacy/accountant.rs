@@ -47,14 +47,14 @@ impl Accountant {
     pub fn epsilon(self, rho: Rho, delta: Delta) -> Epsilon {
         let (rho, log_delta) = (rho.get(), -libm::log(delta.get()));
         if rho == 0.0 {
-            return Epsilon::new(0.0).expect("zero is an epsilon");
+            return Epsilon::computed(0.0);
         }
         let epsilon = match self {
             Accountant::Paper => rho + 2.0 * (rho * log_delta).sqrt(),
             Accountant::Cks => cks_minimum(|a| a * rho + cks_overhead(a, log_delta)),
             Accountant::Exact => gdp_epsilon((2.0 * rho).sqrt(), delta.get()),
         };
-        Epsilon::new((epsilon * (1.0 + SLACK)).max(0.0)).expect("finite rho gives finite epsilon")
+        Epsilon::computed((epsilon * (1.0 + SLACK)).max(0.0))
     }
 
     /// The largest total rho whose epsilon, by this accountant, stays within `epsilon`.
@@ -74,7 +74,7 @@ impl Accountant {
         };
         // Epsilon grows at least as fast as the root of rho: this much less rho makes up for the slack that epsilon
         // adds.
-        Rho::new((rho * (1.0 - 5.0 * SLACK)).max(0.0)).expect("finite epsilon gives finite rho")
+        Rho::computed((rho * (1.0 - 5.0 * SLACK)).max(0.0))
     }
 }
 

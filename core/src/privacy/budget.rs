@@ -67,22 +67,18 @@ impl Schedule {
     /// epsilon.
     pub fn classic(epsilon: Epsilon, delta: Delta, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
         let grow = |n: u32| libm::pow(tau, -f64::from(n - 1) / 2.0);
-        let composed = |s: f64| {
-            let (mut plain, mut mean, mut square) = (0.0, 0.0, 0.0);
-            for n in 1..=rounds {
-                let e = s * grow(n);
-                plain += e;
-                mean += e * libm::tanh(e / 2.0);
-                square += e * e;
-            }
-            let odds = (2.0 / delta.get()).min(std::f64::consts::E + 2.0 * square.sqrt() / delta.get());
-            f64::min(plain, mean + (2.0 * libm::log(odds) * square).sqrt())
-        };
+        let composed = |s: f64| compose((1..=rounds).map(|n| s * grow(n)), delta);
         // The classic mechanism is proven for eps_n < 1 only; the last round is the largest.
         let cap = 1.0 / grow(rounds);
-        let (s, _) = bisect(0.0, cap, |s| composed(s) * (1.0 + SLACK) <= epsilon.get());
-        let spread = 4.0 * libm::log(1.25 * 2.0 * f64::from(rounds) / delta.get());
+        let (s, _) = bisect(0.0, cap, |s| composed(s) <= epsilon.get());
+        let spread = classic_spread(rounds, delta);
         Self::checked((1..=rounds).map(|n| (s * grow(n)).powi(2) / spread * (1.0 - SLACK)).collect())
+    }
+
+    /// The epsilon that the classic mechanism proves for this schedule.
+    pub fn classic_epsilon(&self, delta: Delta) -> Epsilon {
+        let spread = classic_spread(self.rounds(), delta);
+        Epsilon::computed(compose(self.phi.iter().map(|phi| (phi * spread).sqrt()), delta))
     }
 
     fn checked(phi: Vec<f64>) -> Result<Self, BudgetError> {
@@ -117,6 +113,23 @@ impl Schedule {
     pub fn rounds(&self) -> u32 {
         self.phi.len() as u32
     }
+}
+
+/// eps_n^2/phi(n) of the classic mechanism: 4 ln(1.25/delta_n), delta_n = delta/(2T).
+fn classic_spread(rounds: u32, delta: Delta) -> f64 {
+    4.0 * libm::log(1.25 * 2.0 * f64::from(rounds) / delta.get())
+}
+
+/// The epsilon of rounds with these epsilons together, at delta' = delta/2, rounded up.
+fn compose(epsilons: impl Iterator<Item = f64>, delta: Delta) -> f64 {
+    let (mut plain, mut mean, mut square) = (0.0, 0.0, 0.0);
+    for e in epsilons {
+        plain += e;
+        mean += e * libm::tanh(e / 2.0);
+        square += e * e;
+    }
+    let odds = (2.0 / delta.get()).min(std::f64::consts::E + 2.0 * square.sqrt() / delta.get());
+    f64::min(plain, mean + (2.0 * libm::log(odds) * square).sqrt()) * (1.0 + SLACK / 4.0)
 }
 
 /// What the owner of the data is willing to spend in total.

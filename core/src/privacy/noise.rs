@@ -24,7 +24,10 @@ pub enum NoiseError {
     /// A copy of the generator in a forked process would repeat its noise.
     #[error("the process was forked after its noise was keyed; start the run anew in the child")]
     Forked,
-    /// The noise scale or the value cannot be put on a lattice.
+    /// What was to be released is infinite or not a number.
+    #[error("the value to release is {0:e}: the run has diverged; lower eta, raise rho, or raise lambda")]
+    Diverged(f64),
+    /// The noise scale cannot be put on a lattice.
     #[error("a release of scale {sigma:e} cannot be represented; change the budget, clip or step size")]
     Unrepresentable {
         /// The standard deviation asked for.
@@ -106,14 +109,14 @@ fn release_on_lattice(
 ) -> Result<(), NoiseError> {
     // Beyond this the sum below could overflow; no run that has not diverged comes near it.
     const LARGEST_STEPS: f64 = (1u128 << 120) as f64;
-    let refuse = || NoiseError::Unrepresentable { sigma: scale.sigma() };
-    let lattice = scale.lattice(value.len()).ok_or_else(refuse)?;
+    let refused = NoiseError::Unrepresentable { sigma: scale.sigma() };
+    let lattice = scale.lattice(value.len()).ok_or(refused)?;
     for (r, v) in released.iter_mut().zip(value) {
         // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion round; the
         // last one sees the noised integer alone.
         let steps = libm::round(v / lattice.step());
         if steps.is_nan() || steps.abs() > LARGEST_STEPS {
-            return Err(refuse());
+            return Err(NoiseError::Diverged(*v));
         }
         let noised = steps as i128 + i128::from(discrete_gaussian::sample(lattice.scale(), rng));
         *r = noised as f64 * lattice.step();

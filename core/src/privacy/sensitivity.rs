@@ -6,53 +6,65 @@
 
 use super::units::{Clip, Rho};
 
-/// Relative margin for floating-point summation of the gradient and of the step.
-const MARGIN: f64 = 1e-9;
-
 /// The l2 sensitivity of one release under replacement of one record.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Sensitivity(f64);
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sensitivity {
+    /// In exact arithmetic.
+    exact: f64,
+    /// By how much, relatively, floating-point arithmetic may exceed it.
+    margin: f64,
+}
 
 impl Sensitivity {
     /// 2 c1/M: the mean of `records` gradients clipped to `clip`, when one record is replaced by another.
     ///
     /// The factor 2 is there because the old record's gradient can point one way and the new one's the other.
+    ///
+    /// Floating-point summation moves either sum by up to (M/4 + 6) M u c1, u = 2^-53: a lane adds M/4 terms, and a
+    /// few roundings make each term. Relative to 2 c1 that is less than M^2 2^-53 from M = 8 on; 1e-9 covers smaller M,
+    /// the clip's own rounding (about P u) and the scaling after it.
     pub fn of_clipped_mean(clip: Clip, records: usize) -> Self {
-        Self(2.0 * clip.get() / records as f64)
+        let count = records as f64;
+        Self { exact: 2.0 * clip.get() / count, margin: 1e-9 + count * count * libm::ldexp(1.0, -53) }
     }
 
     /// The sensitivity after a public, data-independent scaling: for zCDP-NFL 1/a_k(n).
     pub fn scaled(self, factor: f64) -> Self {
-        Self(self.0 * factor)
+        Self { exact: self.exact * factor, ..self }
     }
 
     /// The sensitivity of a result that is known only up to `error` in l2 norm, on either of two neighbouring inputs.
     pub fn widened(self, error: f64) -> Self {
-        Self(self.0 + 2.0 * error)
+        Self { exact: self.exact + 2.0 * error, ..self }
     }
 
-    /// The bare number, for reports.
+    /// The number with its margin: what floating-point arithmetic stays within.
+    pub fn bound(self) -> f64 {
+        self.exact * (1.0 + self.margin)
+    }
+
+    /// The bare number in exact arithmetic.
     pub fn get(self) -> f64 {
-        self.0
+        self.exact
     }
 }
 
 /// The noise that makes one release rho-zCDP: sigma^2 = Delta^2/(2 phi).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NoiseScale {
-    sensitivity: f64,
+    sensitivity: Sensitivity,
     phi: f64,
 }
 
 impl NoiseScale {
     /// From a sensitivity and what the round may spend.
     pub fn new(sensitivity: Sensitivity, phi: Rho) -> Self {
-        Self { sensitivity: sensitivity.0, phi: phi.get() }
+        Self { sensitivity, phi: phi.get() }
     }
 
     /// Delta/sqrt(2 phi), the standard deviation per coordinate.
     pub fn sigma(self) -> f64 {
-        self.sensitivity / (2.0 * self.phi).sqrt()
+        self.sensitivity.exact / (2.0 * self.phi).sqrt()
     }
 
     /// The lattice on which a release of `features` coordinates is rounded and noised, so that its cost,
@@ -62,7 +74,7 @@ impl NoiseScale {
     /// g sqrt(P)/2, hence Delta + g sqrt P. `s` is the least integer that pays for it. `None` where the numbers leave
     /// the range in which the sampler is exact.
     pub fn lattice(self, features: usize) -> Option<Lattice> {
-        let sensitivity = self.sensitivity * (1.0 + MARGIN);
+        let sensitivity = self.sensitivity.bound();
         let sigma = sensitivity / (2.0 * self.phi).sqrt();
         if !sigma.is_normal() || sigma < 1e-280 {
             return None;

@@ -30,6 +30,13 @@ macro_rules! unit {
                 }
             }
 
+            /// Wraps a number that a formula of this crate made from checked ones.
+            #[allow(dead_code)]
+            pub(crate) fn computed(value: f64) -> Self {
+                debug_assert!(value >= 0.0, "{value}");
+                Self(value)
+            }
+
             /// The bare number.
             pub fn get(self) -> f64 {
                 self.0
@@ -42,8 +49,8 @@ unit!(
     /// The epsilon of (epsilon, delta)-differential privacy.
     Epsilon,
     "epsilon",
-    |v| v >= 0.0 && v.is_finite(),
-    "it must be a finite number, zero or more"
+    |v| (0.0..=1e100).contains(&v),
+    "it must be zero or more, and at most 1e100"
 );
 unit!(
     /// The delta of (epsilon, delta)-differential privacy.
@@ -56,8 +63,8 @@ unit!(
     /// The rho of rho-zCDP: Renyi divergence of order `a` at most `a * rho` for every `a > 1`.
     Rho,
     "rho",
-    |v| v >= 0.0 && v.is_finite(),
-    "it must be a finite number, zero or more"
+    |v| (0.0..=1e100).contains(&v),
+    "it must be zero or more, and at most 1e100"
 );
 unit!(
     /// The norm `c1` to which every per-sample loss gradient is clipped.

@@ -192,7 +192,7 @@ impl Study {
             RegularizerSpec::Public(regularizer) => regularizer,
             RegularizerSpec::PaperRule { .. } => nonsmooth,
         };
-        if let Some(reason) = self.algorithm.refuses(&self.problem(regularizer)) {
+        if let Some(reason) = self.algorithm.refuses(&self.problem(regularizer), self.features()) {
             return Err(top.error("algorithm", format!("cannot solve this problem: {reason}")));
         }
         if let Some(privacy) = &self.privacy {
@@ -235,6 +235,14 @@ impl Study {
         }
     }
 
+    /// P, with the intercept if there is one.
+    pub fn features(&self) -> usize {
+        match &self.data {
+            DataSpec::Synthetic { features, .. } => *features,
+            DataSpec::Files { schema, .. } => schema.feature_names().len(),
+        }
+    }
+
     /// The problem with a resolved regulariser.
     pub fn problem(&self, regularizer: Regularizer) -> Problem {
         let intercept = matches!(&self.data, DataSpec::Files { schema, .. } if schema.intercept);
@@ -261,7 +269,8 @@ impl Study {
 
     /// The epsilon that the whole run promises: the accountant's, unless the algorithm brings a proof of its own.
     pub fn promised(&self, privacy: &Privacy, schedule: &Schedule) -> Epsilon {
-        let own = self.algorithm.own_epsilon(privacy.budget).filter(|_| self.exposure(schedule) == 1.0);
+        let own = self.algorithm.own_epsilon(privacy.budget, schedule, privacy.delta);
+        let own = own.filter(|_| self.exposure(schedule) == 1.0);
         own.unwrap_or(self.spent(privacy, schedule, self.rounds).1)
     }
 

@@ -45,7 +45,10 @@ impl Node {
             Value::Number(v) => v.to_string(),
             Value::Text(v) => format!("\"{v}\""),
             Value::Flag(v) => v.to_string(),
-            Value::List(_) => "a list".into(),
+            Value::List(items) if items.len() <= 4 => {
+                format!("[{}]", items.iter().map(Node::shown).collect::<Vec<_>>().join(", "))
+            }
+            Value::List(items) => format!("a list of {}", items.len()),
             Value::Table(_) => "a table".into(),
         }
     }
@@ -78,10 +81,7 @@ impl Document {
         let place = format!("--set {assignment}");
         let wrong = |message: &str| StudyError { place: place.clone(), message: message.into() };
         let (key, value) = assignment.split_once('=').ok_or_else(|| wrong("write it as key=value"))?;
-        let path: Vec<&str> = key.trim().split('.').map(str::trim).collect();
-        if path.iter().any(|part| part.is_empty()) {
-            return Err(wrong("the key has an empty part; write it as table.key=value"));
-        }
+        let path = key_path(key).ok_or_else(|| wrong("the key cannot be read; write it as table.key=value"))?;
         let value = value.trim();
         let convert = |v: &DeValue| convert_value(v, 0, &|_| place.clone());
         let value = match DeValue::parse(value) {
@@ -92,7 +92,7 @@ impl Document {
         let mut table = &mut self.root;
         for part in tables {
             let node = table
-                .entry((*part).to_string())
+                .entry(part.clone())
                 .or_insert_with(|| Node { value: Value::Table(BTreeMap::new()), place: place.clone() });
             // A table given in place of a plain value, such as privacy = "off", replaces it.
             if !matches!(node.value, Value::Table(_)) {
@@ -101,13 +101,29 @@ impl Document {
             let Value::Table(inner) = &mut node.value else { unreachable!("made a table above") };
             table = inner;
         }
-        table.insert((*last).to_string(), value);
+        table.insert(last.clone(), value);
         Ok(())
     }
 
     /// A reader of the whole document.
     pub fn reader(&self) -> Reader<'_> {
         Reader { table: &self.root, path: String::new(), place: self.origin.clone(), asked: Vec::new() }
+    }
+}
+
+/// The parts of a dotted key, which may be quoted as in TOML.
+fn key_path(key: &str) -> Option<Vec<String>> {
+    let text = format!("{key} = 0");
+    let parsed = DeTable::parse(&text).ok()?;
+    let mut table = parsed.get_ref();
+    let mut path = Vec::new();
+    loop {
+        let (key, value) = table.iter().next()?;
+        path.push(key.get_ref().to_string());
+        match value.get_ref() {
+            DeValue::Table(inner) => table = inner,
+            _ => return Some(path),
+        }
     }
 }
 
@@ -334,7 +350,7 @@ impl<'a> Reader<'a> {
 
     /// A pair of numbers, low before high.
     pub fn bounds(&mut self, key: &str) -> Result<Option<(f64, f64)>, StudyError> {
-        let expected = "write [low, high], two finite numbers with low below high";
+        let expected = "write [low, high], two numbers from -1e12 to 1e12 with low clearly below high";
         let Some(node) = self.find(key) else { return Ok(None) };
         let number = |item: &Node| match item.value {
             Value::Integer(v) => Some(v as f64),
@@ -346,7 +362,14 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         match pair {
-            Some((low, high)) if low < high && low >= -LARGEST && high <= LARGEST => Ok(Some((low, high))),
+            // A range so narrow that scaling by its width would lose all digits is a mistake too.
+            Some((low, high))
+                if low >= -LARGEST
+                    && high <= LARGEST
+                    && high - low > (1e-9 * low.abs().max(high.abs())).max(1e-100) =>
+            {
+                Ok(Some((low, high)))
+            }
             _ => Err(self.mistake(key, node, expected)),
         }
     }

@@ -181,7 +181,7 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
     if let Some(categories) = categories {
         categories.finish()?;
     }
-    Ok(Schema {
+    let schema = Schema {
         features,
         target,
         intercept: table.flag_or("intercept", false)?,
@@ -195,7 +195,13 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
             &[("refuse", Outside::Refuse), ("clamp", Outside::Clamp)],
             Outside::Refuse,
         )?,
-    })
+    };
+    let mut names = schema.feature_names();
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(table.error("features", format!("give the feature \"{}\" twice; rename a column", pair[0]))),
+        None => Ok(schema),
+    }
 }
 
 fn distinct(words: &[String]) -> bool {

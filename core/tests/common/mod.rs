@@ -1,7 +1,7 @@
 //! Small networks for the tests, driven round by round.
 
 use serde_json::Value;
-use undertone_core::algorithm::{Algorithm, View};
+use undertone_core::algorithm::{Algorithm, Step, View};
 use undertone_core::graph::Graph;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clip;
@@ -53,9 +53,16 @@ impl<'a> Network<'a> {
     }
 
     /// w_k(n) of all clients, flat; nothing is released yet.
+    #[allow(dead_code)]
     pub fn step(&mut self, algorithm: &dyn Algorithm, round: u32) -> Vec<f64> {
+        let (public, private) = self.parts(algorithm, round);
+        public.iter().zip(&private).map(|(public, private)| public + private).collect()
+    }
+
+    /// The public and the private part of w_k(n).
+    pub fn parts(&mut self, algorithm: &dyn Algorithm, round: u32) -> (Vec<f64>, Vec<f64>) {
         let features = self.features();
-        let mut w = vec![0.0; self.released.len()];
+        let mut parts = (vec![0.0; self.released.len()], vec![0.0; self.released.len()]);
         let mut scratch = Scratch::default();
         for (k, client) in self.clients.iter().enumerate() {
             let own = k * features..(k + 1) * features;
@@ -70,9 +77,10 @@ impl<'a> Network<'a> {
                 slots: self.graph.neighbours(k),
                 records: client.records(),
             };
-            algorithm.step(&view, &mut self.gamma[own.clone()], &mut scratch, &mut w[own]).unwrap();
+            let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()] };
+            algorithm.step(&view, &mut self.gamma[own], &mut scratch, step).unwrap();
         }
-        w
+        parts
     }
 }
 
