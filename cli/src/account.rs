@@ -3,25 +3,25 @@
 use serde_json::{Map, Value, json};
 use undertone_core::privacy::{Accountant, Budget, Delta, Epsilon, Rho, Schedule};
 
-use crate::{Failure, print};
+use crate::{Failure, digits, print};
 
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("given").required(true).args(["rho_total", "epsilon", "phi1"])))]
 pub struct Arguments {
     /// A total rho: what epsilon is it worth?
-    #[arg(long, value_name = "R", conflicts_with_all = ["rounds", "tau"])]
+    #[arg(long, allow_negative_numbers = true, value_name = "R", conflicts_with_all = ["rounds", "tau"])]
     rho_total: Option<f64>,
 
     /// A total epsilon: how much rho may be spent, and how much in the first round?
-    #[arg(long, value_name = "E")]
+    #[arg(long, allow_negative_numbers = true, value_name = "E")]
     epsilon: Option<f64>,
 
     /// The rho of the first round: what does the whole run cost?
-    #[arg(long, value_name = "PHI")]
+    #[arg(long, allow_negative_numbers = true, value_name = "PHI")]
     phi1: Option<f64>,
 
     /// The delta at which epsilon is stated
-    #[arg(long, value_name = "D")]
+    #[arg(long, allow_negative_numbers = true, value_name = "D")]
     delta: f64,
 
     /// Number of rounds
@@ -104,14 +104,11 @@ fn table(answer: &Value) -> String {
     lines.push(format!("{:<12}{head}", "accountant"));
     for accountant in Accountant::ALL {
         let name = accountant.name();
-        let row: String =
-            asked.iter().map(|(_, v)| format!("{:>16}", significant(v[name].as_f64().unwrap_or(f64::NAN)))).collect();
+        let row: String = asked
+            .iter()
+            .map(|(key, v)| format!("{:>16}", digits(v[name].as_f64().unwrap_or(f64::NAN), *key == "epsilon")))
+            .collect();
         lines.push(format!("{name:<12}{row}"));
     }
     lines.join("\n")
-}
-
-/// Seven digits, without an exponent where it can be read without.
-fn significant(v: f64) -> String {
-    if v == 0.0 || (1e-4..1e6).contains(&v.abs()) { format!("{v:.7}") } else { format!("{v:.6e}") }
 }

@@ -63,6 +63,24 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Seven significant digits, rounded up or down as told: never in the user's favour.
+fn digits(value: f64, up: bool) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let exponent = value.abs().log10().floor() as i32;
+    // Printed with an exponent and read back, a number is exactly what it shows.
+    let shown: f64 = format!("{value:.6e}").parse().unwrap_or(value);
+    let unit: f64 = format!("1e{}", exponent - 6).parse().unwrap_or(0.0);
+    let safe = match up {
+        true if shown < value => shown + unit,
+        false if shown > value => shown - unit,
+        _ => shown,
+    };
+    let decimals = (6 - exponent).max(0) as usize;
+    if (-5..7).contains(&exponent) { format!("{safe:.decimals$}") } else { format!("{safe:.6e}") }
+}
+
 /// Prints to standard output; a reader that went away (`| head`) is no error.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};

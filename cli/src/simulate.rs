@@ -1,14 +1,14 @@
 //! `undertone simulate`: a study with all clients in this process.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use undertone_core::study::{DataSpec, Document, Study};
-use undertone_sim::folder::FolderError;
 use undertone_sim::{Outcome, SimError, folder};
 
 use crate::new::EXAMPLE;
-use crate::{Failure, print};
+use crate::{Failure, digits, print};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -44,11 +44,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         ));
     }
     let out = arguments.out.clone().unwrap_or_else(free_folder);
-    folder::prepare(&out).map_err(refused)?;
+    folder::prepare(&out).map_err(Failure::input)?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(arguments.threads.unwrap_or(0) as usize)
         .build()
-        .map_err(Failure::machine)?;
+        .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
     let bar = ProgressBar::new(1000).with_style(
         ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})").expect("a fixed template"),
     );
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             return Err(failed(error));
         }
     };
-    folder::write(&outcome, &out).map_err(refused)?;
+    folder::write(&outcome, &out).map_err(Failure::machine)?;
     for notice in outcome.notices() {
         eprintln!("note: {notice}");
     }
@@ -77,8 +77,11 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
     let (text, origin) = match &arguments.study {
         None => (EXAMPLE.to_string(), "the example study".to_string()),
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Failure::input(format!("{}: cannot be read ({e}); check the path", path.display())))?;
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                let remedy =
+                    if e.kind() == ErrorKind::InvalidData { "save it as UTF-8 text" } else { "check the path" };
+                Failure::input(format!("{}: cannot be read ({e}); {remedy}", path.display()))
+            })?;
             (text, path.display().to_string())
         }
     };
@@ -87,8 +90,9 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
         document.set(assignment).map_err(Failure::input)?;
     }
     let mut study = Study::read(&document).map_err(Failure::input)?;
-    let own = match (&study.data, &arguments.study) {
-        (DataSpec::Files { path: Some(path), .. }, Some(file)) => file.parent().map(|folder| folder.join(path)),
+    let folder = arguments.study.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+    let own = match &study.data {
+        DataSpec::Files { path: Some(path), .. } => Some(folder.join(path)),
         _ => None,
     };
     if let Some(path) = arguments.data.clone().or(own) {
@@ -101,13 +105,6 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
 fn free_folder() -> PathBuf {
     let names = std::iter::once("undertone-run".to_string()).chain((2..).map(|i| format!("undertone-run-{i}")));
     names.map(PathBuf::from).find(|path| !path.exists()).expect("the numbers do not end")
-}
-
-fn refused(error: FolderError) -> Failure {
-    match error {
-        FolderError::Occupied(_) => Failure::input(error),
-        FolderError::Io(..) | FolderError::Plot(_) => Failure::machine(error),
-    }
 }
 
 fn failed(error: SimError) -> Failure {
@@ -143,11 +140,13 @@ fn report(outcome: &Outcome, out: &Path) -> String {
             .epsilons()
             .unwrap_or_default()
             .iter()
-            .map(|(accountant, e)| format!("{} {e:.4}", accountant.name()))
+            .map(|(accountant, e)| format!("{} {}", accountant.name(), digits(*e, true)))
             .collect();
         lines.push(format!(
-            "privacy spent: epsilon {epsilon:.6} at delta {:e}, rho {rho:.6} (by accountant: {})",
+            "privacy spent: epsilon {} at delta {:e}, rho {} (by accountant: {})",
+            digits(epsilon, true),
             privacy.delta.get(),
+            digits(rho, true),
             others.join(", ")
         ));
     }

@@ -39,7 +39,7 @@ fn simulate_runs_the_example_and_leaves_a_run_folder() {
     let output = undertone(folder.path(), &["simulate", "--set", "simulation.trials=3"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = stdout(&output);
-    assert!(text.contains("normalised error") && text.contains("privacy spent: epsilon 5.0"), "{text}");
+    assert!(text.contains("normalised error") && text.contains("privacy spent: epsilon 5.000000 at"), "{text}");
     assert!(stderr(&output).contains("noise = \"fast\""));
     let run = folder.path().join("undertone-run");
     for file in ["study.toml", "trace.csv", "clients.csv", "model.json", "summary.json", "learning.svg", "learning.png"]
@@ -139,7 +139,30 @@ fn account_answers_in_json() {
 fn account_prints_a_table() {
     let output = undertone(Path::new("."), &["account", "--epsilon", "1", "--delta", "1e-6", "--rounds", "200"]);
     let text = stdout(&output);
-    assert!(text.contains("accountant") && text.contains("phi_1") && text.contains("0.0280145"), "{text}");
+    assert!(text.contains("accountant") && text.contains("phi_1") && text.contains("0.02801448"), "{text}");
+}
+
+/// What the table shows, fed back, never costs more than was asked for.
+#[test]
+fn printed_numbers_are_rounded_against_the_user() {
+    let ask = |arguments: &[&str]| stdout(&undertone(Path::new("."), arguments));
+    let row = |text: &str, name: &str| -> Vec<String> {
+        let line = text.lines().find(|l| l.starts_with(name)).unwrap();
+        line.split_whitespace().skip(1).map(str::to_string).collect()
+    };
+    for epsilon in ["0.3", "1", "7.7"] {
+        let text = ask(&["account", "--epsilon", epsilon, "--delta", "1e-6", "--rounds", "200"]);
+        for name in ["paper", "cks", "exact"] {
+            let [phi1, rho] = &row(&text, name)[..] else { panic!("{text}") };
+            let whole = json(&undertone(Path::new("."), &["account", "--rho-total", rho, "--delta", "1e-6", "--json"]));
+            let first = ["account", "--phi1", phi1, "--delta", "1e-6", "--rounds", "200", "--json"];
+            for answer in [whole, json(&undertone(Path::new("."), &first))] {
+                let spent = answer["epsilon"][name].as_f64().unwrap();
+                let asked: f64 = epsilon.parse().unwrap();
+                assert!(spent <= asked && spent > asked * 0.9999, "{name}: {spent} of {asked}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -155,6 +178,11 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
     refused(&["simulate", "--set", "simulation.trials=1000000"], &["simulation would measure", "metrics_every"]);
     refused(&["simulate", "--data", "x.csv"], &["--data", "synthetic"]);
     refused(&["simulate", "--threads", "0"], &["--threads"]);
+    std::fs::write(folder.path().join("file"), "x").unwrap();
+    refused(&["simulate", "--out", "file"], &["file", "--out"]);
+    refused(&["simulate", "--out", "file/inner"], &["file/inner", "--out"]);
+    std::fs::write(folder.path().join("latin.toml"), b"name = \"\xe9\"").unwrap();
+    refused(&["simulate", "latin.toml"], &["latin.toml", "UTF-8"]);
     refused(
         &[
             "simulate",
@@ -175,7 +203,9 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
     );
     assert!(!folder.path().join("undertone-run").exists(), "a refused run leaves no folder");
     refused(&["account", "--delta", "1e-6"], &["--rho-total"]);
-    refused(&["account", "--rho-total", "-1", "--delta", "1e-6"], &["rho"]);
+    refused(&["account", "--rho-total", "-1", "--delta", "1e-6"], &["rho = -1 is not possible"]);
+    refused(&["account", "--rho-total", "1e308", "--delta", "1e-6"], &["at most 1e100"]);
+    refused(&["account", "--epsilon", "1e308", "--delta", "1e-6"], &["at most 1e100"]);
     refused(&["account", "--rho-total=-1", "--delta", "1e-6"], &["rho = -1 is not possible"]);
     refused(&["account", "--rho-total", "nan", "--delta", "1e-6"], &["rho = NaN is not possible"]);
     refused(&["account", "--rho-total", "1", "--delta", "1"], &["delta = 1 is not possible"]);
@@ -200,6 +230,11 @@ fn data_paths_are_relative_to_the_study() {
     let model: Value = serde_json::from_slice(&std::fs::read(folder.path().join("run/model.json")).unwrap()).unwrap();
     assert!(model["coefficients"]["a"].is_number() && model["intercept"].is_number());
     assert_refused(&undertone(folder.path(), &["simulate", "inner/study.toml", "--data", "none.csv"]), &["none.csv"]);
+    // Without a study file the path counts from here, and the resolved study finds it from anywhere.
+    let data = "data={source=\"split\",clients=2,path=\"inner/all.csv\",features=[\"a\"],target=\"b\",bounds={a=[0,5],b=[0,10]}}";
+    let sets = ["simulate", "--set", data, "--set", "graph={kind=\"ring\"}", "--set", "rounds=3", "--out", "inner/set"];
+    assert!(undertone(folder.path(), &sets).status.success());
+    assert!(undertone(folder.path(), &["simulate", "inner/set/study.toml", "--out", "set-again"]).status.success());
     // The resolved study in the run folder still finds the data.
     assert!(undertone(folder.path(), &["simulate", "run/study.toml", "--out", "again"]).status.success());
 }

@@ -210,6 +210,14 @@ impl Schema {
         }
     }
 
+    /// What the labels -1 and 1 stand for.
+    pub fn labels(&self) -> [String; 2] {
+        match &self.target.kind {
+            Kind::Category(words) => [words[0].clone(), words[1].clone()],
+            Kind::Number { low, high } => [low.to_string(), high.to_string()],
+        }
+    }
+
     /// Undoes the scaling: with z = (x - c)/h and t = (y - c')/h', the prediction c' + h' sum w z becomes a function
     /// of x.
     pub fn original_units(&self, w: &[f64], classification: bool) -> OriginalUnits {

@@ -19,10 +19,9 @@ use undertone_core::records::Scratch;
 
 use crate::data::Population;
 
-/// Pooled problems with more matrix entries or features than this are not solved.
-pub const MOST_ENTRIES: usize = 4_000_000;
-/// See [`MOST_ENTRIES`].
-pub const MOST_FEATURES: usize = 1000;
+/// Pooled problems beyond these are not solved: a factorisation would take minutes.
+const MOST_ENTRIES: usize = 4_000_000;
+const MOST_WORK: usize = 500_000_000;
 
 /// A minimiser of the pooled problem.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +44,7 @@ pub enum Losses {
 /// Solves the pooled problem, or says why it cannot.
 pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Result<Central, String> {
     let entries = population.total_records() * (population.features() + 4);
-    if entries > MOST_ENTRIES || population.features() > MOST_FEATURES {
+    if entries > MOST_ENTRIES || entries.saturating_mul(population.features()) > MOST_WORK {
         return Err(format!(
             "the pooled problem has {} records of {} features, too many to solve centrally",
             population.total_records(),

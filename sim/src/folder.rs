@@ -16,7 +16,7 @@ pub enum FolderError {
     #[error("{0}: the folder already holds files; choose another with --out, or remove it")]
     Occupied(PathBuf),
     /// It cannot be written.
-    #[error("{0}: cannot be written ({1})")]
+    #[error("{0}: cannot be written ({1}); choose another place with --out")]
     Io(PathBuf, io::Error),
     /// A plot cannot be written.
     #[error("{0}")]

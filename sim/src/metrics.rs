@@ -42,6 +42,14 @@ pub struct Metrics {
     pub consensus: f64,
 }
 
+impl Metrics {
+    /// Whether every number is one.
+    pub fn is_finite(&self) -> bool {
+        let errors = self.error.iter().chain(&self.surrogate_error).flat_map(|e| [e.w, e.released, e.average]);
+        errors.chain([self.objective, self.consensus]).all(f64::is_finite)
+    }
+}
+
 /// All clients' models after a round, flat.
 pub struct Models<'a> {
     /// w_k(n).

@@ -3,10 +3,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 use undertone_core::names::Names;
-use undertone_core::privacy::Accountant;
+use undertone_core::privacy::{Accountant, Budget};
 use undertone_core::regularizer::Regularizer;
 use undertone_core::schema::OriginalUnits;
-use undertone_core::study::{DataSpec, NoiseKind, RegularizerSpec, Study};
+use undertone_core::study::{DataSpec, NoiseKind, Privacy, RegularizerSpec, Study};
 
 use crate::central::Central;
 use crate::metrics::Band;
@@ -37,36 +37,46 @@ pub struct Model {
     pub w: Vec<f64>,
     /// The mean over clients and rounds, in the same units.
     pub average: Vec<f64>,
-    /// In the units of the table; synthetic data has no others.
+    /// `w` in the units of the table; synthetic data has no others.
     pub original: OriginalUnits,
+    /// `average` in the units of the table.
+    pub original_average: OriginalUnits,
 }
 
 impl Model {
     pub(crate) fn new(study: &Study, w: Vec<f64>, average: Vec<f64>) -> Self {
-        let original = match &study.data {
-            DataSpec::Files { schema, .. } => schema.original_units(&w, study.loss.is_classification()),
+        let original = |w: &[f64]| match &study.data {
+            DataSpec::Files { schema, .. } => schema.original_units(w, study.loss.is_classification()),
             DataSpec::Synthetic { .. } => OriginalUnits {
                 intercept: 0.0,
                 coefficients: w.iter().enumerate().map(|(p, w)| (format!("x{}", p + 1), *w)).collect(),
             },
         };
-        Self { w, average, original }
+        Self { original: original(&w), original_average: original(&average), w, average }
     }
 
     /// As `model.json` holds it.
     pub fn to_json(&self, study: &Study) -> Value {
-        let coefficients: serde_json::Map<String, Value> =
-            self.original.coefficients.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
-        let prediction = if study.loss.is_classification() { "label = sign(score)" } else { "target = score" };
-        json!({
-            "study": study.name,
-            "loss": study.loss.name(),
-            "prediction": prediction,
-            "score": "intercept + sum of coefficient times column",
-            "intercept": self.original.intercept,
-            "coefficients": coefficients,
-            "scaled": { "released": self.w, "average": self.average },
-        })
+        let units = |model: &OriginalUnits| {
+            let coefficients: serde_json::Map<String, Value> =
+                model.coefficients.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
+            json!({ "intercept": model.intercept, "coefficients": coefficients })
+        };
+        let mut json = units(&self.original);
+        json["study"] = json!(study.name);
+        json["loss"] = json!(study.loss.name());
+        json["score"] = json!("intercept + sum of coefficient times column");
+        json["average"] = units(&self.original_average);
+        json["scaled"] = json!({ "released": self.w, "average": self.average });
+        json["prediction"] = match (study.loss.is_classification(), &study.data) {
+            (false, _) => json!("target = score"),
+            (true, DataSpec::Files { schema, .. }) => {
+                let [negative, positive] = schema.labels();
+                json!({ "score below 0": negative, "score above 0": positive })
+            }
+            (true, DataSpec::Synthetic { .. }) => json!({ "score below 0": "-1", "score above 0": "1" }),
+        };
+        json
     }
 }
 
@@ -140,6 +150,27 @@ impl Outcome {
                 "noise = \"secure\": drawn from the operating system, so the seed does not repeat this run".into(),
             ),
         }
+        if let (DataSpec::Files { .. }, Some(_)) = (&study.data, &study.privacy) {
+            notices.push(
+                "this folder is for the eyes of whoever may see the records: w, clients.csv, errors and objectives are \
+                 computed from them without noise"
+                    .into(),
+            );
+            if study.simulation.trials > 1 {
+                notices.push(format!(
+                    "{} trials on the same records: epsilon is that of one; releasing all would spend {} times the rho",
+                    study.simulation.trials, study.simulation.trials
+                ));
+            }
+        }
+        if let (Some(Privacy { budget: Budget::Epsilon(asked), .. }), Some(epsilon)) = (&study.privacy, self.epsilon)
+            && epsilon > asked.get()
+        {
+            notices.push(format!(
+                "a client with a phi1 of its own spends epsilon {epsilon:.6}, more than the study's {}",
+                asked.get()
+            ));
+        }
         if let RegularizerSpec::PaperRule { .. } = study.regularizer {
             let (l1, _) = self.regularizer.weights();
             notices.push(format!(
@@ -170,7 +201,7 @@ impl Outcome {
             "epsilon": self.epsilon,
             "delta": privacy.map(|p| p.delta.get()),
             "rho_total": last.rho,
-            "accountant": privacy.map(|p| p.accountant.name()),
+            "accountant": privacy.map(|p| if self.has_own_proof() { "classic" } else { p.accountant.name() }),
             "rounds": self.study.rounds,
             "clients": self.names.len(),
             "records": self.records,
@@ -180,6 +211,11 @@ impl Outcome {
             "seconds": self.seconds,
             "notices": self.notices(),
         })
+    }
+
+    /// Whether the epsilon comes from the algorithm's own proof.
+    fn has_own_proof(&self) -> bool {
+        self.epsilon.is_some() && self.epsilon != self.last().epsilon
     }
 
     /// epsilon by every accountant for the rho spent in the end.

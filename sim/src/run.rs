@@ -196,7 +196,7 @@ impl Setup {
             if measured {
                 let Network { w, released, average, .. } = &network;
                 let found = yardstick.measure(&Models { w, released, average });
-                if !found.consensus.is_finite() {
+                if !found.is_finite() {
                     return Err(SimError::Diverged { round });
                 }
                 metrics.push(found);

@@ -84,8 +84,8 @@ fn assert_finds_the_rule(outcome: &Outcome, clients: &[&str]) {
 fn one_file_per_client_in_csv_and_parquet() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("b.csv"), csv(&ROWS[..3], |_| "any".into())).unwrap();
-    fs::write(folder.path().join("a.csv"), csv(&ROWS[3..5], |_| "any".into())).unwrap();
-    fs::write(folder.path().join("notes.txt"), "not data").unwrap();
+    fs::write(folder.path().join("a.CSV"), csv(&ROWS[3..5], |_| "any".into())).unwrap();
+    fs::write(folder.path().join(".notes.txt"), "hidden files are none of our business").unwrap();
     write_parquet(&folder.path().join("c.parquet"), &ROWS[5..]);
     assert_finds_the_rule(&try_run(&study_text("source = \"folder\""), folder.path()).unwrap(), &["a", "b", "c"]);
 }
@@ -134,6 +134,8 @@ fn labels_may_be_words_or_bounds() {
         let model = &outcome.model.original;
         let score = |age: f64| model.intercept + model.coefficients[0].1 * age;
         assert!(score(1.5) < 0.0 && score(8.5) > 0.0);
+        let json = outcome.model.to_json(&outcome.study);
+        assert_eq!(json["prediction"]["score above 0"], if column == "sex" { "m" } else { "1" });
         if column == "ill" {
             fs::write(&file, "age,ill\n1,0.5\n2,1\n").unwrap();
             let error = try_run(&text, &file).unwrap_err();
@@ -167,6 +169,23 @@ fn bad_cells_are_named_by_file_line_and_column() {
 }
 
 #[test]
+fn lines_are_counted_as_an_editor_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("all.csv");
+    for (text, line) in [
+        ("dose,sex,age\r\n30,m,50\r\n13,f,x\r\n", 3),
+        ("dose,sex,age\r\n13,f,x\r\n", 2),
+        ("dose,sex,age\n30,m,50\n\n\n13,f,x\n", 5),
+        ("dose,sex,age\n\"3\n0\",m,50\n", 2),
+        ("dose,sex,age,note\n30,m,50,\"two\nlines\"\n13,f,x,\n", 4),
+    ] {
+        fs::write(&file, text).unwrap();
+        let error = try_run(&study_text("source = \"split\"\nclients = 2"), &file).unwrap_err();
+        assert!(error.contains(&format!("all.csv:{line}: ")), "{text:?}: {error}");
+    }
+}
+
+#[test]
 fn values_are_clamped_only_if_the_study_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.csv");
@@ -191,10 +210,19 @@ fn bad_files_are_named_with_the_remedy() {
     };
     refused(&by_folder, &path.join("nowhere"), &["nowhere", "must be a folder"]);
     refused(&by_folder, path, &["no .csv or .parquet files"]);
+    for other in ["c.tsv", "c.csv.gz"] {
+        fs::write(path.join(other), "x").unwrap();
+        refused(&by_folder, path, &[other, "neither a .csv nor a .parquet"]);
+        fs::remove_file(path.join(other)).unwrap();
+    }
     fs::write(path.join("a.csv"), csv(&ROWS, |_| "any".into())).unwrap();
     refused(&by_folder, path, &["1 client", "at least two"]);
     fs::write(path.join("b.csv"), "dose,sex,age\n").unwrap();
     refused(&by_folder, path, &["b.csv", "no records"]);
+    fs::write(path.join("b.csv"), "").unwrap();
+    refused(&by_folder, path, &["b.csv", "is empty"]);
+    fs::write(path.join("b.csv"), "dose;sex;age\n1;f;2\n").unwrap();
+    refused(&by_folder, path, &["b.csv", "separated by commas"]);
     fs::write(path.join("b.csv"), "dose,sex,years\n1,f,2\n").unwrap();
     refused(&by_folder, path, &["b.csv", "no column \"age\"", "dose, sex, years"]);
     fs::write(path.join("b.csv"), "dose,sex,age,age\n1,f,2,3\n").unwrap();
@@ -212,6 +240,21 @@ fn bad_files_are_named_with_the_remedy() {
     refused(&by_folder, path, &["p.parquet: row 1", "\"dose\"", "finite"]);
     let by_column = study_text("source = \"column\"\nclient = \"clinic\"");
     refused(&by_column, &path.join("none.csv"), &["none.csv", "cannot be opened"]);
-    fs::write(path.join("c.csv"), csv(&ROWS, |j| if j == 4 { String::new() } else { "x".into() })).unwrap();
+    refused(&by_column, path, &["is a folder"]);
+    fs::write(path.join("c.csv"), csv(&ROWS, |j| if j == 4 { "  ".into() } else { "x".into() })).unwrap();
     refused(&by_column, &path.join("c.csv"), &["c.csv:6", "\"clinic\"", "must name the client"]);
+}
+
+/// Clients with the same data agree with each other while they run away together: their objective tells.
+#[test]
+fn divergence_in_agreement_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.csv", "b.csv"] {
+        fs::write(folder.path().join(name), "x,y\n1,2\n2,4\n3,6\n").unwrap();
+    }
+    let text = "rounds = 16\nprivacy = \"off\"\n[problem]\nloss = \"squared\"\n[graph]\nkind = \"complete\"\n\
+        [algorithm]\nname = \"zcdp-nfl\"\nrho = 1e-12\neta = 1e12\n\
+        [data]\nsource = \"folder\"\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 9]\nbounds.y = [0, 9]\n";
+    let error = try_run(text, folder.path()).unwrap_err();
+    assert!(error.contains("diverged"), "{error}");
 }

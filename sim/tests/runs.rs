@@ -91,7 +91,13 @@ fn the_budget_is_spent_to_the_end_and_never_exceeded() {
 #[test]
 fn classic_accounting_states_the_epsilon_it_proves() {
     let outcome = run(&SMALL.replace("zcdp-nfl", "dp-nfl"));
-    assert_eq!(outcome.epsilon, Some(2.0));
+    let promised = outcome.epsilon.unwrap();
+    assert!(promised <= 2.0 && promised > 2.0 - 1e-6, "{promised}");
+    assert_eq!(outcome.to_json()["accountant"], "classic");
+    assert!(outcome.points.windows(2).all(|w| w[0].epsilon <= w[1].epsilon && w[1].epsilon < Some(1.0)));
+    // Every round stays below one, so a huge budget cannot be spent, and is not reported as spent.
+    let capped = run(&SMALL.replace("zcdp-nfl", "dp-nfl").replace("epsilon = 2", "epsilon = 1e6"));
+    assert!(capped.epsilon.unwrap() < 30.0, "{:?}", capped.epsilon);
     // The same noise, counted exactly, is worth much less: that is what the better accounting buys.
     let exact = outcome.epsilons().unwrap()[2].1;
     assert!(exact < 1.0, "{exact}");
@@ -102,6 +108,7 @@ fn a_client_with_its_own_budget_sets_the_epsilon_of_the_run() {
     let outcome = run(&format!("{SMALL}\n[client.5]\nphi1 = 0.1\n[client.6]\nphi1 = 1e-6\n"));
     let rho = outcome.last().rho.unwrap();
     assert!((rho - 0.1 * 30.0).abs() < 1e-6, "{rho}");
+    assert!(outcome.notices().iter().any(|n| n.contains("more than the study's 2")));
     let plain = run(SMALL);
     let moved = |k: usize| outcome.clients[3 * k..3 * k + 3] != plain.clients[3 * k..3 * k + 3];
     assert!(moved(4) && moved(5));

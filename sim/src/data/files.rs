@@ -43,10 +43,10 @@ impl Encoder<'_> {
         columns.map(|c| c.name.as_str()).chain(more.iter().copied()).collect()
     }
 
-    fn push(&self, row: &[Cell], place: &str, client: &mut Loaded) -> Result<(), DataError> {
+    fn push(&self, row: &[Cell], place: &dyn Fn() -> String, client: &mut Loaded) -> Result<(), DataError> {
         let mut x = Vec::new();
         let encoded = self.schema.encode(row, self.classification, &mut x);
-        client.targets.push(encoded.map_err(|e| DataError::new(place, e))?);
+        client.targets.push(encoded.map_err(|e| DataError::new(place(), e))?);
         client.rows.append(&mut x);
         Ok(())
     }
@@ -64,7 +64,13 @@ fn no_records(place: impl ToString) -> DataError {
 fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let entries = std::fs::read_dir(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be listed ({e}); it must be a folder")))?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| table::is_table(p)).collect();
+    let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
+    files.retain(|p| !p.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
+    // A file that is passed over would be a client that is missing, and nobody would know.
+    if let Some(other) = files.iter().find(|p| !table::is_table(p)) {
+        let message = "is neither a .csv nor a .parquet file; move it out of the folder of the clients' data";
+        return Err(DataError::new(other.display(), message));
+    }
     files.sort();
     let mut clients: Vec<Loaded> = Vec::new();
     for file in files {
@@ -91,14 +97,14 @@ fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>
     let mut index: HashMap<String, usize> = HashMap::new();
     table::read(path, &encoder.wanted(&[column]), &mut |row, place| {
         let name = match row.last().expect("the client column was asked for") {
-            Cell::Missing => {
+            Cell::Number(v) => v.to_string(),
+            Cell::Text(text) if !text.trim().is_empty() => text.trim().to_string(),
+            _ => {
                 return Err(DataError::new(
-                    place,
+                    place(),
                     format!("column \"{column}\": the cell is empty; it must name the client"),
                 ));
             }
-            Cell::Number(v) => v.to_string(),
-            Cell::Text(text) => text.trim().to_string(),
         };
         let k = *index.entry(name.clone()).or_insert_with(|| {
             clients.push(empty(name));

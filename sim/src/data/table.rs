@@ -10,53 +10,72 @@ use undertone_core::schema::Cell;
 
 use super::DataError;
 
-/// What is done with a row and its place.
-pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &str) -> Result<(), DataError>;
+/// What is done with a row; its place is worked out only when there is something to say about it.
+pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &dyn Fn() -> String) -> Result<(), DataError>;
 
 /// Reads the wanted columns of a file, in the wanted order, and hands each row with its place to `each`.
 pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
+    if path.is_dir() {
+        return Err(DataError::new(path.display(), "is a folder, and this data.source needs a file"));
+    }
     let file = File::open(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))?;
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("parquet") => read_parquet(path, file, wanted, each),
-        _ => read_csv(path, file, wanted, each),
-    }
+    if ending(path) == "parquet" { read_parquet(path, file, wanted, each) } else { read_csv(path, file, wanted, each) }
 }
 
 /// Whether a file is one of those read here, by its ending.
 pub fn is_table(path: &Path) -> bool {
-    path.is_file() && matches!(path.extension().and_then(|e| e.to_str()), Some("csv" | "parquet"))
+    path.is_file() && ["csv", "parquet"].contains(&ending(path).as_str())
+}
+
+fn ending(path: &Path) -> String {
+    path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
 /// Where the wanted columns stand among those the file has.
 fn columns(path: &Path, head: &[String], wanted: &[&str]) -> Result<Vec<usize>, DataError> {
+    if head.is_empty() {
+        return Err(DataError::new(path.display(), "is empty; its first line must name the columns"));
+    }
+    let separated = |by: char| head.len() == 1 && head[0].contains(by);
+    let hint = if separated(';') || separated('\t') { "; cells must be separated by commas" } else { "" };
     let find = |name: &&str| {
         let mut places = (0..head.len()).filter(|&i| head[i].trim() == *name);
-        match (places.next(), places.next()) {
-            (Some(place), None) => Ok(place),
-            (Some(_), Some(_)) => {
-                Err(DataError::new(path.display(), format!("has two columns named \"{name}\"; rename one")))
-            }
-            (None, _) => Err(DataError::new(
-                path.display(),
-                format!("has no column \"{name}\"; its columns are {}", head.join(", ")),
-            )),
-        }
+        let message = match (places.next(), places.next()) {
+            (Some(place), None) => return Ok(place),
+            (Some(_), Some(_)) => format!("has two columns named \"{name}\"; rename one"),
+            (None, _) => format!("has no column \"{name}\"; its columns are {}{hint}", head.join(", ")),
+        };
+        Err(DataError::new(path.display(), message))
     };
     wanted.iter().map(find).collect()
 }
 
+/// The line on which the record at `byte` starts. The reader's own count is off after blank lines and in files with
+/// two-character line ends, so the file is read again up to there; it happens once, before the end.
+fn line_of(path: &Path, byte: u64) -> usize {
+    let bytes = std::fs::read(path).unwrap_or_default();
+    let start = (byte as usize).min(bytes.len());
+    let blank = bytes[start..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+    1 + bytes[..start + blank].iter().filter(|b| **b == b'\n').count()
+}
+
 fn read_csv(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), DataError> {
+    let place = |byte: Option<u64>| match byte {
+        Some(byte) => format!("{}:{}", path.display(), line_of(path, byte)),
+        None => path.display().to_string(),
+    };
     let broken = |e: csv::Error| {
-        let line = e.position().map_or(String::new(), |p| format!(":{}", p.line()));
         let reason = match e.kind() {
             csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!("the row has {len} cells where the head has {expected_len}; add or remove cells")
+                format!(
+                    "the row has {len} cells where the head has {expected_len}; add or remove cells, and close quotes"
+                )
             }
             csv::ErrorKind::Utf8 { .. } => "the row is not UTF-8 text; save the file as UTF-8".into(),
             _ => format!("the row cannot be read ({e})"),
         };
-        DataError::new(format!("{}{line}", path.display()), reason)
+        DataError::new(place(e.position().map(|p| p.byte())), reason)
     };
     let mut reader = csv::Reader::from_reader(std::io::BufReader::new(file));
     let head: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_string).collect();
@@ -68,8 +87,7 @@ fn read_csv(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), 
             Some(text) => Cell::Text(Cow::Borrowed(text)),
         };
         let row: Vec<Cell> = places.iter().map(cell).collect();
-        let line = record.position().map_or(0, |p| p.line());
-        each(&row, &format!("{}:{line}", path.display()))?;
+        each(&row, &|| place(record.position().map(|p| p.byte())))?;
     }
     Ok(())
 }
@@ -87,7 +105,7 @@ fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<
     let places = columns(path, &head, wanted)?;
     for (number, row) in reader.get_row_iter(None).map_err(broken)?.enumerate() {
         let row = row.map_err(broken)?;
-        let place = format!("{}: row {}", path.display(), number + 1);
+        let place = || format!("{}: row {}", path.display(), number + 1);
         let fields: Vec<&Field> = row.get_column_iter().map(|(_, field)| field).collect();
         let cells: Result<Vec<Cell>, DataError> =
             places.iter().zip(wanted).map(|(&i, name)| parquet_cell(fields[i], name, &place)).collect();
@@ -96,7 +114,7 @@ fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<
     Ok(())
 }
 
-fn parquet_cell<'a>(field: &'a Field, name: &str, place: &str) -> Result<Cell<'a>, DataError> {
+fn parquet_cell<'a>(field: &'a Field, name: &str, place: &dyn Fn() -> String) -> Result<Cell<'a>, DataError> {
     Ok(match field {
         Field::Null => Cell::Missing,
         Field::Bool(v) => Cell::Number(f64::from(u8::from(*v))),
@@ -113,7 +131,7 @@ fn parquet_cell<'a>(field: &'a Field, name: &str, place: &str) -> Result<Cell<'a
         Field::Str(v) => Cell::Text(Cow::Borrowed(v)),
         other => {
             return Err(DataError::new(
-                place,
+                place(),
                 format!("column \"{name}\" holds {other}, which is neither a number nor text"),
             ));
         }
