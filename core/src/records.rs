@@ -108,12 +108,12 @@ impl<'a> Records<'a> {
         (at(self.features), at(self.features + 1))
     }
 
-    /// The mean clipped gradient at `w`: (1/M) sum_j clamp(slope_j, limit_j) x_j, written to `out`.
+    /// `scale` times the mean clipped gradient at `w`: (scale/M) sum_j clamp(slope_j, limit_j) x_j, written to `out`.
     ///
     /// This is the only place where records enter a message, and the clip is part of it.
-    pub fn gradient(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
+    pub fn gradient(self, loss: AnyLoss, w: &[f64], scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
         let slopes = self.slopes(scratch);
-        with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, slopes, out }));
+        with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, scale, slopes, out }));
     }
 
     /// The mean loss at `w`, unclipped: (1/M) sum_j loss(x_j.w, y_j).
@@ -283,6 +283,7 @@ struct Gradient<'a, L> {
     records: Records<'a>,
     loss: L,
     w: &'a [f64],
+    scale: f64,
     slopes: &'a mut [f64],
     out: &'a mut [f64],
 }
@@ -298,7 +299,7 @@ impl<L: Loss> Kernel for Gradient<'_, L> {
         main.clipped_slopes(simd, self.loss, main_slopes);
         tail.predict(simd, self.w, tail_slopes);
         tail.clipped_slopes(simd, self.loss, tail_slopes);
-        let share = 1.0 / self.records.records as f64;
+        let share = self.scale / self.records.records as f64;
         for_tiles!(self.records.features, |first, N| {
             let sums = main.add_columns::<S, N>(simd, first, main_slopes, [simd.splat(0.0); N]);
             let sums = tail.add_columns::<S, N>(simd, first, tail_slopes, sums);
@@ -357,9 +358,9 @@ mod tests {
             for loss in [AnyLoss::Absolute(Absolute), AnyLoss::Squared(Squared), AnyLoss::Logistic(Logistic)] {
                 let mut scratch = Scratch::default();
                 let (mut best, mut plain) = (vec![0.0; features], vec![0.0; features]);
-                records.gradient(loss, &w, &mut scratch, &mut best);
+                records.gradient(loss, &w, 1.0, &mut scratch, &mut best);
                 let slopes = records.slopes(&mut scratch);
-                with_loss!(loss, loss => Gradient { records, loss, w: &w, slopes, out: &mut plain }.run(Baseline));
+                with_loss!(loss, loss => Gradient { records, loss, w: &w, scale: 1.0, slopes, out: &mut plain }.run(Baseline));
                 assert!(best.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
                 let best = records.mean_loss(loss, &w, &mut scratch);
                 let z = records.slopes(&mut scratch);

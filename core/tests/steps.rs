@@ -117,7 +117,7 @@ fn kernel_matches_the_clipped_mean_the_long_way_for_every_shape() {
                     let w: Vec<f64> = (0..features).map(|_| rng.random_range(-1.0..1.0)).collect();
                     let client = Client::new(&rows, clip.map(|c| Clip::new(c).unwrap()));
                     let mut out = vec![0.0; features];
-                    client.records().gradient(loss, &w, &mut Scratch::default(), &mut out);
+                    client.records().gradient(loss, &w, 1.0, &mut Scratch::default(), &mut out);
                     let expected = clipped_gradient_the_long_way(loss, &rows, &w, clip);
                     for (a, b) in out.iter().zip(&expected) {
                         assert!((a - b).abs() < 1e-13, "{} with {count} records of {features}", loss.name());
@@ -143,7 +143,7 @@ fn nothing_slips_through_the_clip_even_from_a_diverged_model() {
     for loss in LOSSES {
         for w in [[0.0, 0.0], [1e300, 1e300], [f64::NAN, 0.0], [f64::INFINITY, f64::NEG_INFINITY]] {
             let mut out = [0.0; 2];
-            Client::new(&rows, Some(clip)).records().gradient(loss, &w, &mut Scratch::default(), &mut out);
+            Client::new(&rows, Some(clip)).records().gradient(loss, &w, 1.0, &mut Scratch::default(), &mut out);
             let norm = (out[0] * out[0] + out[1] * out[1]).sqrt();
             assert!(norm <= 0.5 * (1.0 + 1e-9), "{} at {w:?}: norm {norm}", loss.name());
         }
@@ -180,7 +180,13 @@ fn closed_form_step_is_the_numerical_argmin() {
         network.released.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
         network.gamma.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
         let mut gradient = vec![0.0; 3];
-        network.clients[0].records().gradient(loss, &network.released[..3], &mut Scratch::default(), &mut gradient);
+        network.clients[0].records().gradient(
+            loss,
+            &network.released[..3],
+            1.0,
+            &mut Scratch::default(),
+            &mut gradient,
+        );
         problem.add_regularizer_subgradient(1.0, 4, &network.released[..3], &mut gradient);
         let w = network.step(&algorithm, 1)[..3].to_vec();
         // The step leaves gamma(n-1) behind, which is what the minimised function needs.

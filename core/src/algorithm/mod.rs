@@ -93,9 +93,10 @@ impl View<'_> {
         buffer
     }
 
-    /// The mean clipped loss gradient at the public point w~_k(n-1): the one thing in a step that depends on records.
-    pub fn loss_gradient(&self, scratch: &mut Scratch, out: &mut [f64]) {
-        self.records.gradient(self.problem.loss, self.own, scratch, out);
+    /// `scale` times the mean clipped loss gradient at the public point w~_k(n-1): the one thing in a step that depends
+    /// on records.
+    pub fn loss_gradient(&self, scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
+        self.records.gradient(self.problem.loss, self.own, scale, scratch, out);
     }
 
     /// Adds `scale` (lambda/K) R'(w~_k(n-1)), which is public.

@@ -124,7 +124,7 @@ struct Local<'a> {
 impl Local<'_> {
     fn gradient(&self, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
         let View { records, problem, graph, .. } = *self.view;
-        records.gradient(problem.loss, w, scratch, out);
+        records.gradient(problem.loss, w, 1.0, scratch, out);
         problem.add_regularizer_subgradient(1.0, graph.clients(), w, out);
         for ((out, pull), w) in out.iter_mut().zip(&self.pull).zip(w) {
             *out += self.penalty * w + pull;

@@ -42,8 +42,7 @@ impl Algorithm for Subgradient {
 
     fn step(&self, view: &View, _: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
         let eta = self.eta.at(view.round, view.eta);
-        view.loss_gradient(scratch, step.private);
-        step.private.iter_mut().for_each(|g| *g *= -eta);
+        view.loss_gradient(-eta, scratch, step.private);
         step.public.copy_from_slice(view.own);
         let neighbours = view.graph.neighbours(view.client);
         let degree = neighbours.len();

@@ -62,8 +62,7 @@ impl Algorithm for ZcdpNfl {
 
     fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
         let share = 1.0 / self.curvature(view.slots.len(), view.round, view.eta);
-        view.loss_gradient(scratch, step.private);
-        step.private.iter_mut().for_each(|g| *g *= -share);
+        view.loss_gradient(-share, scratch, step.private);
         let disagreement = view.disagreement(&mut scratch.vector);
         for (((public, gamma), own), disagreement) in step.public.iter_mut().zip(gamma).zip(view.own).zip(disagreement)
         {

@@ -6,6 +6,9 @@
 
 use super::units::{Clip, Rho};
 
+/// 2^-53, the largest relative error of one rounding.
+const UNIT_ROUNDOFF: f64 = f64::EPSILON / 2.0;
+
 /// The l2 sensitivity of one release under replacement of one record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
@@ -25,7 +28,7 @@ impl Sensitivity {
     /// the clip's own rounding (about P u) and the scaling after it.
     pub fn of_clipped_mean(clip: Clip, records: usize) -> Self {
         let count = records as f64;
-        Self { exact: 2.0 * clip.get() / count, margin: 1e-9 + count * count * libm::ldexp(1.0, -53) }
+        Self { exact: 2.0 * clip.get() / count, margin: 1e-9 + count * count * UNIT_ROUNDOFF }
     }
 
     /// The sensitivity after a public, data-independent scaling: for zCDP-NFL 1/a_k(n).
