@@ -69,16 +69,14 @@ impl Rules<'_> {
         let mut public = std::mem::take(&mut scratch.public);
         public.resize(state.w.len(), 0.0);
         let step = Step { public: &mut public, private: &mut *state.w };
-        let result = self.algorithm.step(view, state.gamma, scratch, step).map_err(RoundError::from);
-        let result = result.and_then(|()| self.release(view, trial, budget_factor, state.w, state.released));
-        if result.is_ok() {
-            for ((w, released), public) in state.w.iter_mut().zip(state.released).zip(&public) {
-                *w += public;
-                *released += public;
-            }
+        self.algorithm.step(view, state.gamma, scratch, step)?;
+        self.release(view, trial, budget_factor, state.w, state.released)?;
+        for ((w, released), public) in state.w.iter_mut().zip(state.released).zip(&public) {
+            *w += public;
+            *released += public;
         }
         scratch.public = public;
-        result
+        Ok(())
     }
 
     /// The private part with its noise. The public part is added afterwards, to what is already protected.
