@@ -2,12 +2,15 @@
 
 mod account;
 mod new;
+mod reproduce;
 mod simulate;
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Private learning among peers, with no server.
 ///
@@ -28,6 +31,8 @@ enum Verb {
     Account(account::Arguments),
     /// Write a commented example study
     New(new::Arguments),
+    /// Redraw every figure of the paper's section V and judge its claims
+    Reproduce(reproduce::Arguments),
 }
 
 /// Why a command did not do its job.
@@ -53,6 +58,7 @@ fn main() -> ExitCode {
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Account(arguments) => account::run(&arguments),
         Verb::New(arguments) => new::run(&arguments),
+        Verb::Reproduce(arguments) => reproduce::run(&arguments),
     };
     let (message, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
@@ -61,6 +67,20 @@ fn main() -> ExitCode {
     };
     eprintln!("error: {message}");
     ExitCode::from(code)
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn progress_bar(name: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})");
+    let bar = ProgressBar::new(1000).with_style(style.expect("a fixed template"));
+    bar.set_message(name.to_string());
+    bar
+}
+
+/// The first of `name`, `name`-2, `name`-3, ... that is free.
+fn free_folder(name: &str) -> PathBuf {
+    let names = std::iter::once(name.to_string()).chain((2..).map(|i| format!("{name}-{i}")));
+    names.map(PathBuf::from).find(|path| !path.exists()).expect("the numbers do not end")
 }
 
 /// Seven significant digits, rounded up or down as told: never in the user's favour.

@@ -3,12 +3,11 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use undertone_core::study::{DataSpec, Document, Study};
 use undertone_sim::{Outcome, SimError, folder};
 
 use crate::new::EXAMPLE;
-use crate::{Failure, digits, print};
+use crate::{Failure, digits, free_folder, print, progress_bar};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -43,16 +42,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             "--data: the study draws synthetic data; set data.source to folder, column or split",
         ));
     }
-    let out = arguments.out.clone().unwrap_or_else(free_folder);
+    let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
     folder::prepare(&out).map_err(Failure::input)?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(arguments.threads.unwrap_or(0) as usize)
         .build()
         .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
-    let bar = ProgressBar::new(1000).with_style(
-        ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})").expect("a fixed template"),
-    );
-    bar.set_message(study.name.clone());
+    let bar = progress_bar(&study.name);
     let progress = |share: f64| bar.set_position((share * 1000.0) as u64);
     let outcome = pool.install(|| undertone_sim::run(&study, &progress));
     bar.finish_and_clear();
@@ -100,11 +96,6 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
         study.set_data_path(&path.display().to_string());
     }
     Ok(study)
-}
-
-fn free_folder() -> PathBuf {
-    let names = std::iter::once("undertone-run".to_string()).chain((2..).map(|i| format!("undertone-run-{i}")));
-    names.map(PathBuf::from).find(|path| !path.exists()).expect("the numbers do not end")
 }
 
 fn failed(error: SimError) -> Failure {

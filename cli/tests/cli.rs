@@ -60,17 +60,6 @@ fn simulate_runs_the_example_and_leaves_a_run_folder() {
     assert_refused(&output, &["undertone-run", "already holds files"]);
 }
 
-/// The README's picture is the plot of the README's first command. To renew it:
-/// `cargo run --release -- simulate --out new && cp new/learning.svg docs/`.
-#[test]
-fn the_picture_in_the_readme_is_what_the_example_draws() {
-    let folder = tempfile::tempdir().unwrap();
-    assert!(undertone(folder.path(), &["simulate", "--out", "run"]).status.success());
-    let drawn = std::fs::read_to_string(folder.path().join("run/learning.svg")).unwrap();
-    let shown = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/learning.svg")).unwrap();
-    assert!(drawn == shown, "docs/learning.svg is out of date");
-}
-
 #[test]
 fn the_resolved_study_repeats_the_run() {
     let folder = tempfile::tempdir().unwrap();

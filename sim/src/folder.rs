@@ -128,6 +128,7 @@ fn chart(outcome: &Outcome) -> Chart {
     Chart {
         title: format!("{}: {}, {budget}", study.name, study.algorithm.name()),
         x_label: "round".into(),
+        x_names: Vec::new(),
         y_label: if has_error { "normalised error, summed over clients" } else { "objective" }.into(),
         curves,
     }

@@ -30,7 +30,8 @@
 //! - [`run`](mod@run): the rounds, in parallel over clients and trials, with bits that do not depend on the threads;
 //! - [`central`]: what one party holding all records would compute;
 //! - [`metrics`], [`outcome`]: what is measured and what is left in the end;
-//! - [`folder`], [`plot`]: the run folder on disk.
+//! - [`folder`], [`plot`]: the run folder on disk;
+//! - [`paper`]: the experiments of the paper's section V, their tuning and the verdict on its claims.
 //!
 //! How a client computes a step and what may be released is not decided here but in `undertone-core`.
 
@@ -44,9 +45,10 @@ pub mod folder;
 pub mod metrics;
 mod network;
 pub mod outcome;
+pub mod paper;
 pub mod plot;
 mod prefetch;
 pub mod run;
 
 pub use outcome::Outcome;
-pub use run::{SimError, run};
+pub use run::{Shared, SimError, run, run_sharing};

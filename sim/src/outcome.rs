@@ -9,7 +9,7 @@ use undertone_core::schema::OriginalUnits;
 use undertone_core::study::{DataSpec, NoiseKind, Privacy, RegularizerSpec, Study};
 
 use crate::central::Central;
-use crate::metrics::Band;
+use crate::metrics::{Band, PerModel};
 
 /// One measured round, over all trials. Errors are of w, of w~ and of the running average, in this order.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +87,8 @@ pub struct Outcome {
     pub study: Study,
     /// The learning curve.
     pub points: Vec<Point>,
+    /// Errors in the last round, trial by trial; empty where there is no central solution.
+    pub final_errors: Vec<PerModel>,
     /// The fitted model, of the first trial.
     pub model: Model,
     /// The clients' names.

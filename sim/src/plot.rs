@@ -38,6 +38,8 @@ pub struct Chart {
     pub x_label: String,
     /// Left of it.
     pub y_label: String,
+    /// Names of x = 0, 1, 2, ... where the axis is one of names; else empty.
+    pub x_names: Vec<String>,
     /// What is drawn.
     pub curves: Vec<Curve>,
 }
@@ -50,18 +52,25 @@ const GREY: RGBColor = RGBColor(110, 110, 110);
 impl Chart {
     /// Writes `base`.svg and `base`.png.
     pub fn save(&self, base: &Path) -> Result<(), String> {
+        let (svg, png) = (base.with_extension("svg"), base.with_extension("png"));
+        let failed = |path: &Path, e: String| format!("{}: the plot cannot be written ({e})", path.display());
+        std::fs::write(&svg, self.svg()?).map_err(|e| failed(&svg, e.to_string()))?;
+        self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()).map_err(|e| failed(&png, e))
+    }
+
+    /// The plot as SVG text.
+    pub fn svg(&self) -> Result<String, String> {
+        let mut text = String::new();
+        self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area())?;
+        Ok(text)
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
         static FONTS: Once = Once::new();
         FONTS.call_once(|| {
             // The font is part of the crate: it cannot be invalid.
             let _ = register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT);
         });
-        let (svg, png) = (base.with_extension("svg"), base.with_extension("png"));
-        let failed = |path: &Path, e: String| format!("{}: the plot cannot be written ({e})", path.display());
-        self.draw(SVGBackend::new(&svg, SIZE).into_drawing_area()).map_err(|e| failed(&svg, e))?;
-        self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()).map_err(|e| failed(&png, e))
-    }
-
-    fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
         let text = |e: DrawingAreaErrorKind<B::ErrorType>| e.to_string();
         area.fill(&WHITE).map_err(text)?;
         let (plot, legend) = area.split_vertically(SIZE.1 - LEGEND);
@@ -82,7 +91,12 @@ impl Chart {
             .y_desc(&self.y_label)
             .axis_desc_style((FONT, 18))
             .label_style((FONT, 15))
-            .x_label_formatter(&|v| format!("{v:.0}"))
+            .x_labels(if self.x_names.is_empty() { 11 } else { self.x_names.len() })
+            .x_label_formatter(&|v| match self.x_names.get(v.round().max(0.0) as usize) {
+                Some(name) if (v - v.round()).abs() < 1e-6 => name.clone(),
+                None if self.x_names.is_empty() => format!("{v:.0}"),
+                _ => String::new(),
+            })
             .y_label_formatter(&|v| format!("{v:.0e}"))
             .draw()
             .map_err(text)?;
@@ -103,16 +117,16 @@ impl Chart {
         area.present().map_err(text)
     }
 
-    /// One row under the plot, so that it never covers a curve.
+    /// Rows of three under the plot, so that it never covers a curve.
     fn draw_legend<B: DrawingBackend>(
         &self,
         area: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        let step = (SIZE.0 as i32 - 100) / self.curves.len().max(1) as i32;
+        const COLUMNS: usize = 3;
         for (i, curve) in self.curves.iter().enumerate() {
-            let x = 92 + step * i as i32;
-            area.draw(&PathElement::new(vec![(x, 18), (x + 28, 18)], curve.color.stroke_width(3)))?;
-            area.draw(&Text::new(curve.name.clone(), (x + 36, 9), (FONT, 16).into_font()))?;
+            let (x, y) = (92 + 265 * (i % COLUMNS) as i32, 12 + 24 * (i / COLUMNS) as i32);
+            area.draw(&PathElement::new(vec![(x, y), (x + 28, y)], curve.color.stroke_width(3)))?;
+            area.draw(&Text::new(curve.name.clone(), (x + 36, y - 9), (FONT, 16).into_font()))?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Runs a study: many clients, round by round, in as many trials as asked for.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -64,9 +65,14 @@ pub type Progress<'a> = &'a (dyn Fn(f64) + Sync);
 
 /// Runs a study.
 pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
+    run_sharing(study, &Shared::default(), progress)
+}
+
+/// Runs a study that shares its central solutions with others on the same data.
+pub fn run_sharing(study: &Study, shared: &Shared, progress: Progress) -> Result<Outcome, SimError> {
     let started = Instant::now();
     let guard = Guard::new(study)?;
-    let first = Setup::new(study, &guard, 0)?;
+    let first = Setup::new(study, &guard, shared, 0)?;
     let setup_seconds = started.elapsed().as_secs_f64();
     let trials = study.simulation.trials;
     let work = Work { done: AtomicU64::new(0), total: u64::from(trials) * u64::from(study.rounds), report: progress };
@@ -76,7 +82,7 @@ pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
             if trial == 0 || study.simulation.redraw == Redraw::Noise {
                 first.run(study, &guard, trial, &work)
             } else {
-                Setup::new(study, &guard, trial)?.run(study, &guard, trial, &work)
+                Setup::new(study, &guard, shared, trial)?.run(study, &guard, trial, &work)
             }
         })
         .collect();
@@ -84,6 +90,43 @@ pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
     outcome.setup_seconds = setup_seconds;
     outcome.seconds = started.elapsed().as_secs_f64();
     Ok(outcome)
+}
+
+/// Central solutions, which depend on the data and the problem but not on the algorithm: found once, used by every run
+/// that is given the same `Shared`.
+#[derive(Debug, Default)]
+pub struct Shared {
+    solved: Mutex<HashMap<String, Result<Central, String>>>,
+    exact_only: bool,
+}
+
+impl Shared {
+    /// Leaves the clipped problems alone, for runs whose distance to them nobody asks for.
+    pub fn exact_only() -> Self {
+        Self { exact_only: true, ..Self::default() }
+    }
+
+    /// The solution of a study's pooled problem, found now if it was not found before.
+    fn solve(
+        &self,
+        study: &Study,
+        population: &Population,
+        problem: &Problem,
+        losses: Losses,
+        trial: u32,
+    ) -> Result<Central, String> {
+        if !study.simulation.central {
+            return Err("simulation.central is false".into());
+        }
+        let clip = study.privacy.filter(|_| losses == Losses::Clipped).map(|p| p.clip);
+        let key = format!("{:?} {problem:?} {clip:?} {} {trial}", study.data, study.seed);
+        if let Some(known) = self.solved.lock().expect("no solver panics").get(&key) {
+            return known.clone();
+        }
+        let found = central::solve(population, problem, losses);
+        self.solved.lock().expect("no solver panics").insert(key, found.clone());
+        found
+    }
 }
 
 /// How far a run is.
@@ -134,7 +177,7 @@ struct Setup {
 const GRAPH: u32 = u32::MAX - 1;
 
 impl Setup {
-    fn new(study: &Study, guard: &Guard, trial: u32) -> Result<Self, SimError> {
+    fn new(study: &Study, guard: &Guard, shared: &Shared, trial: u32) -> Result<Self, SimError> {
         let population = Population::load(study, trial)?;
         let mut rng = Stream { trial, client: GRAPH, round: 0 }.fast(study.seed);
         let graph = study.graph.build(population.names(), &mut rng)?;
@@ -152,14 +195,8 @@ impl Setup {
             RegularizerSpec::PaperRule { l2 } => Regularizer::ElasticNet { l1: population.paper_lambda1(), l2 },
         };
         let problem = study.problem(regularizer);
-        let solve = |losses| {
-            if study.simulation.central {
-                central::solve(&population, &problem, losses)
-            } else {
-                Err("simulation.central is false".into())
-            }
-        };
-        let clipped = study.privacy.is_some() && study.algorithm.clips();
+        let solve = |losses| shared.solve(study, &population, &problem, losses, trial);
+        let clipped = study.privacy.is_some() && study.algorithm.clips() && !shared.exact_only;
         let central = solve(Losses::Exact);
         let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
         Ok(Self { population, graph, problem, central, surrogate, special })
@@ -236,10 +273,12 @@ fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> O
             }
         })
         .collect();
+    let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
     let network = trials.into_iter().find_map(|t| t.network).expect("the first trial keeps its network");
     let features = setup.population.features();
     Outcome {
         points,
+        final_errors,
         model: Model::new(study, mean(&network.released, features), mean(&network.average, features)),
         names: setup.population.names().clone(),
         clients: network.w.into_vec(),

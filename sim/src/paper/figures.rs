@@ -1,0 +1,183 @@
+//! The five plots of section V, from the runs behind them.
+
+use std::fmt::Write;
+
+use super::tune::Tuned;
+use super::{EPSILONS, LEARNING_EPSILON, Method, Parameters, Problem, is_shrinking, study};
+use crate::metrics::Band;
+use crate::outcome::Outcome;
+use crate::plot::{Chart, Curve, PALETTE};
+use crate::run::{Progress, Shared, SimError, run_sharing};
+
+/// The kinds of plot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Error over rounds at one budget.
+    Learning,
+    /// Error after the last round over budgets.
+    Tradeoff,
+}
+
+/// One plot of section V.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Figure {
+    /// What is solved.
+    pub problem: Problem,
+    /// What is shown.
+    pub kind: Kind,
+}
+
+impl Figure {
+    /// The five of the paper, in its order.
+    pub const ALL: [Figure; 5] = [
+        Figure { problem: Problem::ElasticNet, kind: Kind::Learning },
+        Figure { problem: Problem::ElasticNet, kind: Kind::Tradeoff },
+        Figure { problem: Problem::Lad, kind: Kind::Learning },
+        Figure { problem: Problem::Ridge, kind: Kind::Learning },
+        Figure { problem: Problem::Ridge, kind: Kind::Tradeoff },
+    ];
+
+    /// The word in file names and on the command line.
+    pub fn name(self) -> String {
+        let kind = match self.kind {
+            Kind::Learning => "learning",
+            Kind::Tradeoff => "tradeoff",
+        };
+        format!("{}-{kind}", self.problem.name())
+    }
+
+    fn epsilons(self) -> &'static [f64] {
+        match self.kind {
+            Kind::Learning => &[LEARNING_EPSILON],
+            Kind::Tradeoff => &EPSILONS,
+        }
+    }
+}
+
+/// One run behind the plots.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// What is solved.
+    pub problem: Problem,
+    /// By which method.
+    pub method: Method,
+    /// At which total epsilon.
+    pub epsilon: f64,
+    /// With which parameters.
+    pub parameters: Parameters,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+/// All runs behind some figures.
+#[derive(Debug, Clone)]
+pub struct Runs(Vec<Run>);
+
+impl Runs {
+    /// Computes what the figures need, every run on the same data in the same trial.
+    pub fn compute(
+        figures: &[Figure],
+        tuned: &Tuned,
+        seed: u64,
+        trials: u32,
+        progress: Progress,
+    ) -> Result<Self, SimError> {
+        let mut wanted: Vec<(Problem, Method, f64)> = Vec::new();
+        for figure in figures {
+            for &method in figure.problem.methods() {
+                wanted.extend(figure.epsilons().iter().map(|&epsilon| (figure.problem, method, epsilon)));
+            }
+        }
+        wanted.sort_by(|a, b| (a.0.name(), a.1.name()).cmp(&(b.0.name(), b.1.name())).then(a.2.total_cmp(&b.2)));
+        wanted.dedup();
+        let shared = Shared::exact_only();
+        let count = wanted.len() as f64;
+        let mut runs = Vec::new();
+        for (done, (problem, method, epsilon)) in wanted.into_iter().enumerate() {
+            let mut parameters = *tuned.get(problem, method, epsilon);
+            parameters.shrinking = is_shrinking(method, &parameters);
+            let study = study(problem, method, epsilon, &parameters, seed, trials);
+            let outcome = run_sharing(&study, &shared, &|share| progress((done as f64 + share) / count))?;
+            runs.push(Run { problem, method, epsilon, parameters, outcome });
+        }
+        Ok(Self(runs))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.0.iter()
+    }
+
+    /// The run of a method, if it was computed.
+    pub fn get(&self, problem: Problem, method: Method, epsilon: f64) -> Option<&Run> {
+        self.0.iter().find(|r| (r.problem, r.method, r.epsilon) == (problem, method, epsilon))
+    }
+
+    /// The curve of one method in a figure: x, then the error of w with its band.
+    fn curve(&self, figure: Figure, method: Method) -> Vec<(f64, Band)> {
+        let error = |run: &Run, point: usize| run.outcome.points[point].error.expect("solved centrally")[0];
+        match figure.kind {
+            Kind::Learning => {
+                let Some(run) = self.get(figure.problem, method, LEARNING_EPSILON) else { return Vec::new() };
+                let points = run.outcome.points.iter().enumerate();
+                points.map(|(i, point)| (f64::from(point.round), error(run, i))).collect()
+            }
+            Kind::Tradeoff => {
+                let found = EPSILONS.iter().filter_map(|&e| Some((e, self.get(figure.problem, method, e)?)));
+                found.map(|(epsilon, run)| (epsilon, error(run, run.outcome.points.len() - 1))).collect()
+            }
+        }
+    }
+
+    /// The plot of a figure.
+    pub fn chart(&self, figure: Figure) -> Chart {
+        let position = |x: f64| match figure.kind {
+            Kind::Learning => x,
+            // Budgets stand at even distances, which for these is nearly a logarithmic axis.
+            Kind::Tradeoff => EPSILONS.iter().position(|&e| e == x).expect("one of them") as f64,
+        };
+        let curve = |method: Method| Curve {
+            name: method.label().into(),
+            color: PALETTE[Method::ALL.iter().position(|&m| m == method).expect("listed")],
+            points: self
+                .curve(figure, method)
+                .into_iter()
+                .map(|(x, band)| (position(x), band.mean, band.q10, band.q90))
+                .collect(),
+        };
+        let (title, x_label, x_names) = match figure.kind {
+            Kind::Learning => (
+                format!("{}: learning curves at epsilon {LEARNING_EPSILON}", figure.problem.title()),
+                "round",
+                Vec::new(),
+            ),
+            Kind::Tradeoff => (
+                format!("{}: error after 200 rounds", figure.problem.title()),
+                "total epsilon (at delta 1e-5)",
+                EPSILONS.iter().map(f64::to_string).collect(),
+            ),
+        };
+        Chart {
+            title,
+            x_label: x_label.into(),
+            y_label: "normalised error, summed over clients".into(),
+            x_names,
+            curves: figure.problem.methods().iter().map(|&m| curve(m)).collect(),
+        }
+    }
+
+    /// The numbers of a figure.
+    pub fn csv(&self, figure: Figure) -> String {
+        let x = match figure.kind {
+            Kind::Learning => "round",
+            Kind::Tradeoff => "epsilon",
+        };
+        let mut text = format!("method,{x},error,error_q10,error_q90\n");
+        for &method in figure.problem.methods() {
+            for (x, band) in self.curve(figure, method) {
+                let _ = writeln!(text, "{},{x},{},{},{}", method.name(), band.mean, band.q10, band.q90);
+            }
+        }
+        text
+    }
+}
