@@ -53,8 +53,8 @@ impl Preset {
         match self {
             Preset::Tuned => "was tuned with the same effort on data that no figure uses",
             Preset::Matched => {
-                "has the parameters of tuned zCDP-NFL, but a step size (P-ADMM: a penalty) that makes it as good as zCDP-NFL after 20 \
-                 rounds, on data that no figure uses"
+                "has the parameters of tuned zCDP-NFL, but a step size (P-ADMM: a penalty) that makes it as good as \
+                 zCDP-NFL after 20 rounds, on data that no figure uses"
             }
         }
     }

@@ -245,7 +245,7 @@ impl Rates {
             };
             let (x, y) = (centre(|p| p.0), centre(|p| p.1));
             let line = rate.points.iter().map(|p| y * (p.0 / x).powf(rate.slope)).collect();
-            curves.push(curve(format!("{kind}, fit n^{:.2}", rate.slope), 4 + i, line));
+            curves.push(curve(format!("{kind}, fit n^{:.2}", rate.slope), 5 + i, line));
             curves.push(curve(format!("{kind}, measured"), i, rate.points.iter().map(|p| p.1).collect()));
         }
         Chart {
