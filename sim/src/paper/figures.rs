@@ -166,6 +166,18 @@ impl Runs {
         }
     }
 
+    /// The final error of w in every trial of every run, from which the verdicts are computed.
+    pub fn trials_csv(&self) -> String {
+        let mut text = String::from("problem,method,epsilon,trial,error\n");
+        for run in &self.0 {
+            let (problem, method) = (run.problem.name(), run.method.name());
+            for (trial, error) in run.outcome.final_errors.iter().enumerate() {
+                let _ = writeln!(text, "{problem},{method},{},{trial},{}", run.epsilon, error.w);
+            }
+        }
+        text
+    }
+
     /// The numbers of a figure.
     pub fn csv(&self, figure: Figure) -> String {
         let x = match figure.kind {

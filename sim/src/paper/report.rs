@@ -41,7 +41,8 @@ pub fn page(
          spends the same total (epsilon, delta) by the paper's accounting and {comparison}. \
          {trials} trials, each with its own data, graph and noise; bands hold the middle 80% of them. Seed {seed}.</p>"
     );
-    body += "<h2>What the paper claims, and what was found</h2>";
+    body += "<h2>What the paper claims, and what was found</h2><p class=lead>Ratios of errors are geometric means over trials, each trial \
+             compared with itself, with their 95% intervals; <code>trials.csv</code> holds the errors.</p>";
     for claim in claims(runs, rates) {
         body += &claim_card(&claim);
     }
@@ -51,7 +52,11 @@ pub fn page(
         let svg = runs.chart(figure).svg()?;
         let _ = write!(body, "<figure>{svg}<figcaption>{name}.svg, {name}.csv</figcaption></figure>");
     }
-    let _ = write!(body, "<figure>{}<figcaption>rate.svg</figcaption></figure>", rates.chart().svg()?);
+    let _ = write!(
+        body,
+        "<figure>{}<figcaption>rate.svg, rate.csv: one data set, no noise</figcaption></figure>",
+        rates.chart().svg()?
+    );
     body += "<p class=lead>The error is the paper's: the sum over clients of the squared distance of w, before its noise, from the central \
              solution, divided by the squared norm of the latter. The closed form of P-ADMM does not enforce the clip that its noise assumes: \
              it is not private.</p><h2>Parameters</h2>";
@@ -65,7 +70,7 @@ pub fn page(
 fn claim_card(claim: &Claim) -> String {
     let class = match claim.verdict {
         Verdict::Holds => "holds",
-        Verdict::Depends => "depends",
+        Verdict::Depends | Verdict::Undecided => "depends",
         Verdict::DoesNotHold => "not",
     };
     let items: String = claim.measured.iter().map(|line| format!("<li>{}</li>", escape(line))).collect();

@@ -19,6 +19,8 @@ const TRIALS: u32 = 3;
 /// Seed of the tuning data; figures refuse to use it.
 pub const SEED: u64 = 7_777_777;
 
+/// The first line of the committed table.
+pub const COMMENT: &str = "Tuned parameters of the paper's experiments. Made by: undertone reproduce --tune --out new && cp new/tuned.toml sim/src/paper/";
 /// The committed result of `undertone reproduce --tune`.
 const TUNED: &str = include_str!("tuned.toml");
 
@@ -81,12 +83,13 @@ pub fn tune(problem: Problem, method: Method, epsilon: f64, shared: &Shared) -> 
 }
 
 /// The round in which the second preset makes all methods equally good.
-pub const MATCHED_ROUND: u32 = 20;
+pub const MATCHED_ROUND: u32 = 100;
 /// Step sizes (or penalties, for P-ADMM) tried for that.
 const MATCHED_EFFORT: usize = 16;
 
-/// The paper's own way of comparing: the parameters of zCDP-NFL for all, but the rival's step size such that it starts as
-/// fast as zCDP-NFL does. For P-ADMM, which has no step size, the penalty.
+/// The paper's way of comparing, as far as it says: the parameters of zCDP-NFL for all, but the rival's step size such
+/// that it converges as fast at first, which here means over the first half of the rounds. For P-ADMM, which has no step
+/// size, the penalty.
 fn matched(problem: Problem, method: Method, epsilon: f64, zcdp: &Parameters, shared: &Shared) -> Parameters {
     let early = |method: Method, parameters: &Parameters| {
         let mut study = study(problem, method, epsilon, parameters, SEED, TRIALS);
@@ -125,7 +128,7 @@ fn rounded(parameters: Parameters) -> Parameters {
         rho: three(parameters.rho),
         eta: three(parameters.eta),
         clip: three(parameters.clip),
-        tau: 1.0 - three(1.0 - parameters.tau),
+        tau: format!("{:.6}", parameters.tau).parse().unwrap_or(parameters.tau),
         ..parameters
     }
 }
@@ -177,23 +180,22 @@ impl Tuned {
         &found.expect("every combination is tuned").3
     }
 
-    /// As TOML, the way it is committed.
-    pub fn to_toml(&self) -> String {
-        let mut text = String::from(
-            "# Tuned parameters of the paper's experiments. Made by:\n# undertone reproduce --tune --out new && cp new/tuned.toml sim/src/paper/\n",
-        );
+    /// As TOML, the way it is committed; each method with the parameters that it has.
+    pub fn to_toml(&self, comment: &str) -> String {
+        let mut text = format!("# {comment}\n");
         for (problem, method, epsilon, p) in &self.rows {
-            let decay = if p.shrinking { "sqrt" } else { "constant" };
-            let _ = write!(
-                text,
-                "\n[{}.{}.\"{epsilon}\"]\nrho = {}\neta = {}\ndecay = \"{decay}\"\nclip = {}\ntau = {}\n",
-                problem.name(),
-                method.name(),
-                p.rho,
-                p.eta,
-                p.clip,
-                p.tau
-            );
+            let (has_rho, has_eta) = method.has();
+            let _ = writeln!(text, "\n[{}.{}.\"{epsilon}\"]", problem.name(), method.name());
+            if has_rho {
+                let _ = writeln!(text, "rho = {}", p.rho);
+            }
+            if has_eta {
+                let _ = writeln!(text, "eta = {}", p.eta);
+            }
+            if has_rho && has_eta {
+                let _ = writeln!(text, "decay = \"{}\"", if p.shrinking { "sqrt" } else { "constant" });
+            }
+            let _ = writeln!(text, "clip = {}\ntau = {}", p.clip, p.tau);
         }
         text
     }
@@ -206,12 +208,13 @@ impl Tuned {
             let mut of_problem = top.table_required(problem.name())?;
             for &method in problem.methods() {
                 let mut of_method = of_problem.table_required(method.name())?;
+                let (has_rho, has_eta) = method.has();
                 for epsilon in EPSILONS {
                     let mut table = of_method.table_required(&epsilon.to_string())?;
                     let parameters = Parameters {
-                        rho: table.positive("rho")?,
-                        eta: table.positive("eta")?,
-                        shrinking: table.choice_required("decay", &[("sqrt", true), ("constant", false)])?,
+                        rho: if has_rho { table.positive("rho")? } else { 1.0 },
+                        eta: if has_eta { table.positive("eta")? } else { 1.0 },
+                        shrinking: table.choice_or("decay", &[("sqrt", true), ("constant", false)], false)?,
                         clip: table.positive("clip")?,
                         tau: table.positive("tau")?,
                     };
@@ -230,7 +233,7 @@ mod tests {
     #[test]
     fn the_committed_table_is_complete_and_prints_as_it_was_read() {
         let tuned = Tuned::committed();
-        assert_eq!(tuned.to_toml().trim(), TUNED.trim());
+        assert_eq!(tuned.to_toml(COMMENT), TUNED);
         for (problem, method, epsilon, parameters) in &tuned.rows {
             let study = study(*problem, *method, *epsilon, parameters, 1, 2);
             assert_eq!(study.algorithm.clips(), *method != Method::PAdmmUnclipped);

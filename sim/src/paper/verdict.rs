@@ -17,10 +17,21 @@ use crate::run::{SimError, run};
 pub enum Verdict {
     /// In every comparison.
     Holds,
-    /// In some comparisons but not in others.
+    /// In some comparisons but not in all.
     Depends,
-    /// In none.
+    /// In no comparison, and at least one speaks against it.
     DoesNotHold,
+    /// No comparison speaks clearly for it or against it.
+    Undecided,
+}
+
+/// How one comparison came out, with 95% confidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    For,
+    Against,
+    Unclear,
+    NotRun,
 }
 
 impl Verdict {
@@ -30,14 +41,17 @@ impl Verdict {
             Verdict::Holds => "holds",
             Verdict::Depends => "depends",
             Verdict::DoesNotHold => "does not hold",
+            Verdict::Undecided => "undecided",
         }
     }
 
-    fn of(outcomes: &[bool]) -> Self {
-        match outcomes.iter().filter(|o| **o).count() {
-            0 => Verdict::DoesNotHold,
-            n if n == outcomes.len() => Verdict::Holds,
-            _ => Verdict::Depends,
+    fn of(comparisons: &[Comparison]) -> Self {
+        let any = |wanted| comparisons.contains(&wanted);
+        match (any(Comparison::For), any(Comparison::Against)) {
+            (true, _) if comparisons.iter().all(|c| *c == Comparison::For) => Verdict::Holds,
+            (true, _) => Verdict::Depends,
+            (false, true) => Verdict::DoesNotHold,
+            (false, false) => Verdict::Undecided,
         }
     }
 }
@@ -115,15 +129,26 @@ fn ahead(
     let mut measured = Vec::new();
     let mut outcomes = Vec::new();
     for &(problem, rival, epsilon) in comparisons {
-        let Some(ratio) = against_zcdp(runs, problem, rival, epsilon) else { continue };
-        outcomes.push(ratio.low > factor);
+        let Some(ratio) = against_zcdp(runs, problem, rival, epsilon) else {
+            outcomes.push(Comparison::NotRun);
+            continue;
+        };
+        outcomes.push(match ratio {
+            Ratio { low, .. } if low > factor => Comparison::For,
+            Ratio { high, .. } if high < factor => Comparison::Against,
+            _ => Comparison::Unclear,
+        });
         let name = match rival {
             Method::GradConstant => "zCDP-grad-NFL with constant steps",
             other => other.label(),
         };
         measured.push(format!("{}, epsilon {epsilon}: {name} has {}", problem.title(), ratio.text()));
     }
-    (!outcomes.is_empty()).then(|| Claim { text, rule, measured, verdict: Verdict::of(&outcomes) })
+    let missing = outcomes.iter().filter(|o| **o == Comparison::NotRun).count();
+    if missing > 0 {
+        measured.push(format!("{missing} of {} comparisons belong to figures that were not drawn", outcomes.len()));
+    }
+    (missing < outcomes.len()).then(|| Claim { text, rule, measured, verdict: Verdict::of(&outcomes) })
 }
 
 /// All claims that the runs can judge.
@@ -133,8 +158,10 @@ pub fn claims(runs: &Runs, rates: &Rates) -> Vec<Claim> {
         .into_iter()
         .flat_map(|p| [(p, Method::GradConstant, at), (p, Method::GradSqrt, at)])
         .collect();
-    let classic: Vec<_> =
-        Problem::ALL.into_iter().flat_map(|p| EPSILONS.map(|epsilon| (p, Method::Dp, epsilon))).collect();
+    let tradeoffs = [Problem::ElasticNet, Problem::Ridge];
+    let mut classic: Vec<_> =
+        tradeoffs.into_iter().flat_map(|p| EPSILONS.map(|epsilon| (p, Method::Dp, epsilon))).collect();
+    classic.push((Problem::Lad, Method::Dp, at));
     let smooth: Vec<_> = EPSILONS.iter().map(|&epsilon| (Problem::Ridge, Method::PAdmm, epsilon)).collect();
     let mut claims: Vec<Claim> = [
         ahead(
@@ -220,14 +247,31 @@ impl Rates {
         let measured = self.0.iter().map(|r| {
             format!("{}: the gap falls as n^{:.2} (standard error {:.2}), rounds 400 to 6400", r.name, r.slope, r.error)
         });
-        let outcomes: Vec<bool> = self.0.iter().map(|r| r.slope + 2.0 * r.error < -0.9).collect();
+        let outcomes: Vec<Comparison> = self
+            .0
+            .iter()
+            .map(|r| match r.slope + 2.0 * r.error < -0.9 {
+                true => Comparison::For,
+                false => Comparison::Against,
+            })
+            .collect();
         Claim {
-            text: "The algorithm converges at a rate of O(1/n).",
-            rule: "holds where, without noise, the objective gap of the average of all rounds falls faster than n^-0.9 on the paper's \
-                   data; the proof covers n^-1 for smooth problems and n^-0.5 for others",
+            text: "Without noise, the algorithm converges at a rate of O(1/n).",
+            rule: "holds where the objective gap of the average of all rounds falls faster than n^-0.9, on one data set like \
+                   the paper's; theory covers n^-1 for smooth problems and n^-0.5 for others, and with noise there is a floor",
             measured: measured.collect(),
             verdict: Verdict::of(&outcomes),
         }
+    }
+
+    /// The numbers of the plot.
+    pub fn csv(&self) -> String {
+        let mut text = String::from("problem,rounds,gap\n");
+        for rate in &self.0 {
+            let kind = rate.name.split(',').next().unwrap_or_default();
+            text.extend(rate.points.iter().map(|(rounds, gap)| format!("{kind},{rounds},{gap}\n")));
+        }
+        text
     }
 
     /// The gaps and the fitted lines.
@@ -277,9 +321,13 @@ mod tests {
 
     #[test]
     fn verdicts_follow_their_comparisons() {
-        assert_eq!(Verdict::of(&[true, true]), Verdict::Holds);
-        assert_eq!(Verdict::of(&[true, false]), Verdict::Depends);
-        assert_eq!(Verdict::of(&[false, false]), Verdict::DoesNotHold);
+        use Comparison::*;
+        assert_eq!(Verdict::of(&[For, For]), Verdict::Holds);
+        assert_eq!(Verdict::of(&[For, Against]), Verdict::Depends);
+        assert_eq!(Verdict::of(&[For, Unclear]), Verdict::Depends);
+        assert_eq!(Verdict::of(&[For, NotRun]), Verdict::Depends, "what was not run cannot hold everywhere");
+        assert_eq!(Verdict::of(&[Against, Unclear]), Verdict::DoesNotHold);
+        assert_eq!(Verdict::of(&[Unclear, NotRun]), Verdict::Undecided);
     }
 
     #[test]
