@@ -1,7 +1,7 @@
 //! Fair tuning: every method gets the same number of evaluations at the same budget, on seeds that no figure uses.
 //!
-//! The search is the same for all: a third of the evaluations is spread evenly over the whole box of parameters (a Halton
-//! sequence, in logarithms), then a third each over two smaller and smaller boxes around the best found so far. What is
+//! The search is the same for all: a quarter of the evaluations is spread evenly over the whole box of parameters (a Halton
+//! sequence, in logarithms), then a quarter each over three smaller and smaller boxes around the best found so far. What is
 //! minimised is the paper's own measure, the summed error of w after the last round, as the mean over trials.
 
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use super::{EPSILONS, Method, Parameters, Problem, study};
 use crate::run::{Progress, Shared, run_sharing};
 
 /// Evaluations per method and budget.
-pub const EFFORT: usize = 240;
+pub const EFFORT: usize = 360;
 /// Trials per evaluation.
 const TRIALS: u32 = 3;
 /// Seed of the tuning data; figures refuse to use it.
@@ -27,7 +27,7 @@ const TUNED: &str = include_str!("tuned.toml");
 /// Lower and upper ends of rho, eta, clip and 1 - tau.
 const BOX: [(f64, f64); 4] = [(0.03, 100.0), (0.003, 10.0), (0.1, 30.0), (1e-4, 0.1)];
 /// Sides of the boxes that are searched one after the other, as shares of the whole.
-const SIDES: [f64; 3] = [1.0, 0.4, 0.15];
+const SIDES: [f64; 4] = [1.0, 0.5, 0.25, 0.12];
 
 /// A point of the unit cube as parameters; the last coordinate picks between constant and shrinking steps.
 fn parameters(point: &[f64; 5]) -> Parameters {
