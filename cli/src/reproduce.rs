@@ -54,7 +54,7 @@ impl Preset {
             Preset::Tuned => "was tuned with the same effort on data that no figure uses",
             Preset::Matched => {
                 "has the parameters of tuned zCDP-NFL. The subgradient methods get the step size, and P-ADMM the penalty, that \
-                 makes them as good as zCDP-NFL after 100 rounds, the nearest of 16 tried on data that no figure uses; \
+                 makes them as good as zCDP-NFL after 100 rounds, the nearest of 32 tried on data that no figure uses; \
                  (eps,delta)DP-NFL differs from zCDP-NFL in its noise alone"
             }
         }
@@ -86,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let tuned = if arguments.preset == Preset::Matched {
         let bar = progress_bar("matching");
-        let matched = tuned.matched(&|share| bar.set_position((share * 1000.0) as u64));
+        let matched = tuned.matched(&figures, &|share| bar.set_position((share * 1000.0) as u64));
         bar.finish_and_clear();
         matched
     } else {

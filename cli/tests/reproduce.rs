@@ -68,14 +68,16 @@ fn one_figure_and_the_second_preset() {
     let out = folder.path().join("lad");
     assert!(out.join("lad-learning.svg").exists() && !out.join("ridge-learning.svg").exists());
     assert!(read(&out, "report.html").contains("as good as zCDP-NFL after 100 rounds"));
-    // Equally fast at first: after 100 rounds the subgradient method is where zCDP-NFL is, to within the grid of step sizes.
+    // Equally fast at first: after 100 rounds the subgradient method is where zCDP-NFL is, as near as
+    // matching on other data can bring it; (eps,delta)DP-NFL, which is not matched, is far off.
     let csv = read(&out, "lad-learning.csv");
     let error = |method: &str| -> f64 {
         let line = csv.lines().find(|l| l.starts_with(&format!("{method},100,"))).unwrap();
         line.split(',').nth(2).unwrap().parse().unwrap()
     };
     let ratio = error("zcdp-grad-nfl-constant") / error("zcdp-nfl");
-    assert!((0.4..2.5).contains(&ratio), "{ratio}");
+    assert!((0.2..5.0).contains(&ratio), "{ratio}");
+    assert!(error("dp-nfl") > 10.0 * error("zcdp-nfl"));
 }
 
 /// The README's picture. To renew it:

@@ -46,7 +46,8 @@ impl Figure {
         format!("{}-{kind}", self.problem.name())
     }
 
-    fn epsilons(self) -> &'static [f64] {
+    /// The budgets it shows.
+    pub fn epsilons(self) -> &'static [f64] {
         match self.kind {
             Kind::Learning => &[LEARNING_EPSILON],
             Kind::Tradeoff => &EPSILONS,

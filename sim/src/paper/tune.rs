@@ -9,6 +9,7 @@ use std::fmt::Write;
 use rayon::prelude::*;
 use undertone_core::study::Document;
 
+use super::figures::Figure;
 use super::{EPSILONS, Method, Parameters, Problem, study};
 use crate::run::{Progress, Shared, run_sharing};
 
@@ -101,21 +102,27 @@ fn matched(problem: Problem, method: Method, epsilon: f64, zcdp: &Parameters, sh
     let Some(target) = early(Method::Zcdp, zcdp).filter(|_| ![Method::Zcdp, Method::Dp].contains(&method)) else {
         return *zcdp;
     };
-    let candidate = |i: usize| {
-        let share = (i as f64 + 0.5) / MATCHED_EFFORT as f64;
-        let at = |(low, high): (f64, f64)| low * (high / low).powf(share);
+    let at = |share: f64| {
+        let within = |(low, high): (f64, f64)| low * (high / low).powf(share.clamp(0.0, 1.0));
         let mut parameters = *zcdp;
         match method.has() {
-            (_, true) => parameters.eta = at(BOX[1]),
-            _ => parameters.rho = at(BOX[0]),
+            (_, true) => parameters.eta = within(BOX[1]),
+            _ => parameters.rho = within(BOX[0]),
         }
         rounded(parameters)
     };
-    let candidates: Vec<Parameters> = (0..MATCHED_EFFORT).map(candidate).collect();
-    let distance = |p: &Parameters| early(method, p).map_or(f64::INFINITY, |error| (error / target).ln().abs());
-    let distances: Vec<f64> = candidates.par_iter().map(distance).collect();
-    let best = (0..MATCHED_EFFORT).min_by(|&a, &b| distances[a].total_cmp(&distances[b])).expect("some were tried");
-    candidates[best]
+    let distance = |share: &f64| early(method, &at(*share)).map_or(f64::INFINITY, |error| (error / target).ln().abs());
+    // Even steps over the whole range, then over the two steps around the best.
+    let step = 1.0 / MATCHED_EFFORT as f64;
+    let mut best = 0.5;
+    for (low, width) in [(0.0, 1.0), (-step, 2.0 * step)] {
+        let from = if width == 1.0 { low } else { best + low };
+        let shares: Vec<f64> = (0..MATCHED_EFFORT).map(|i| from + width * (i as f64 + 0.5) * step).collect();
+        let distances: Vec<f64> = shares.par_iter().map(distance).collect();
+        let nearest = (0..MATCHED_EFFORT).min_by(|&a, &b| distances[a].total_cmp(&distances[b]));
+        best = shares[nearest.expect("some were tried")];
+    }
+    at(best)
 }
 
 /// Three digits are all that tuning can tell.
@@ -162,14 +169,16 @@ impl Tuned {
         Self { rows }
     }
 
-    /// The second preset: all methods start equally fast.
-    pub fn matched(&self, progress: Progress) -> Self {
+    /// The second preset, for what the figures need: all methods start equally fast.
+    pub fn matched(&self, figures: &[Figure], progress: Progress) -> Self {
         let shared = Shared::exact_only();
         let count = self.rows.len() as f64;
         let row = |(done, &(problem, method, epsilon, _)): (usize, &(Problem, Method, f64, Parameters))| {
             progress(done as f64 / count);
             let zcdp = self.get(problem, Method::Zcdp, epsilon);
-            (problem, method, epsilon, matched(problem, method, epsilon, zcdp, &shared))
+            let needed = figures.iter().any(|f| f.problem == problem && f.epsilons().contains(&epsilon));
+            let parameters = if needed { matched(problem, method, epsilon, zcdp, &shared) } else { *zcdp };
+            (problem, method, epsilon, parameters)
         };
         Self { rows: self.rows.iter().enumerate().map(row).collect() }
     }
