@@ -9,7 +9,7 @@
 //! ```
 //!
 //! and each factor is a Bernoulli trial that comes out of uniform integers with no rounding at all. It has the same
-//! law as the sampler of Canonne, Kamath and Steinke (2020) and needs about a third of the random bits.
+//! law as the sampler of Canonne, Kamath and Steinke (2020).
 
 use rand::Rng;
 
