@@ -1,7 +1,12 @@
 //! Undertone: private learning among peers, with no server.
 
 mod account;
+mod demo;
+mod keygen;
+mod ledger;
 mod new;
+mod peer;
+mod predict;
 mod reproduce;
 mod simulate;
 
@@ -25,6 +30,16 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Show the whole thing on one machine: ten peers, real encryption, one of them killed and coming back
+    Demo(demo::Arguments),
+    /// Make a key for a peer and print its public id
+    Keygen(keygen::Arguments),
+    /// Take part in a study, as one of its peers
+    Peer(peer::Arguments),
+    /// See what a data set has spent
+    Ledger(ledger::Arguments),
+    /// Use a model
+    Predict(predict::Arguments),
     /// Run a study with all clients in this process
     Simulate(simulate::Arguments),
     /// Answer privacy questions without a study: what a budget is worth, and how it spreads over rounds
@@ -55,6 +70,11 @@ impl Failure {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
+        Verb::Demo(arguments) => demo::run(&arguments),
+        Verb::Keygen(arguments) => keygen::run(&arguments),
+        Verb::Peer(arguments) => peer::run(&arguments),
+        Verb::Ledger(arguments) => ledger::run(&arguments),
+        Verb::Predict(arguments) => predict::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Account(arguments) => account::run(&arguments),
         Verb::New(arguments) => new::run(&arguments),

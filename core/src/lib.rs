@@ -29,8 +29,12 @@
 pub mod algorithm;
 pub mod client;
 pub mod graph;
+pub mod identity;
+pub mod ledger;
 pub mod loss;
+pub mod message;
 pub mod names;
+pub mod node;
 pub mod privacy;
 pub mod problem;
 pub mod records;

@@ -56,6 +56,31 @@ fn slope_limit(x: &[f64], clip: Clip) -> f64 {
     (clip.get() / norm).min(f64::MAX)
 }
 
+/// One client's records with the memory they lie in.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    storage: Vec<f64>,
+    records: usize,
+    features: usize,
+}
+
+impl Dataset {
+    /// From rows of `features` numbers, one after the other, and their targets; at least one.
+    pub fn new(rows: &[f64], targets: &[f64], features: usize, clip: Option<Clip>) -> Self {
+        let records = targets.len();
+        let mut storage = vec![0.0; size(records, features)];
+        for ((j, x), y) in rows.chunks_exact(features).enumerate().zip(targets) {
+            store(&mut storage, records, j, x, *y, clip);
+        }
+        Self { storage, records, features }
+    }
+
+    /// A view of them.
+    pub fn records(&self) -> Records<'_> {
+        Records::new(&self.storage, self.records, self.features)
+    }
+}
+
 /// A view of one client's records.
 #[derive(Debug, Clone, Copy)]
 pub struct Records<'a> {

@@ -85,7 +85,7 @@ impl Yardstick<'_> {
     pub fn measure(&self, models: &Models) -> Metrics {
         let features = self.population.features();
         let clients = self.population.clients();
-        let mean = mean(models.released, features);
+        let mean = undertone_data::mean(models.released, features);
         let chunks = clients.div_ceil(CHUNK);
         let chunk = |index: usize| self.measure_chunk(models, &mean, index * CHUNK..((index + 1) * CHUNK).min(clients));
         let parts: Vec<Sums> =
@@ -136,18 +136,6 @@ impl Yardstick<'_> {
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
-}
-
-/// The mean over clients of vectors laid out flat.
-pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
-    let mut sum = vec![0.0; features];
-    for point in flat.chunks_exact(features) {
-        for (sum, v) in sum.iter_mut().zip(point) {
-            *sum += v;
-        }
-    }
-    let clients = (flat.len() / features) as f64;
-    sum.iter().map(|s| s / clients).collect()
 }
 
 /// The mean over trials and the band that holds the middle eight tenths of them.

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Budget};
 use undertone_core::regularizer::Regularizer;
-use undertone_core::schema::OriginalUnits;
 use undertone_core::study::{DataSpec, NoiseKind, Privacy, RegularizerSpec, Study};
+use undertone_data::Model;
 
 use crate::central::Central;
 use crate::metrics::{Band, PerModel};
@@ -30,56 +30,6 @@ pub struct Point {
     pub consensus: Band,
 }
 
-/// The fitted model: the mean over clients of what they released last.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Model {
-    /// In the units in which it was learned.
-    pub w: Vec<f64>,
-    /// The mean over clients and rounds, in the same units.
-    pub average: Vec<f64>,
-    /// `w` in the units of the table; synthetic data has no others.
-    pub original: OriginalUnits,
-    /// `average` in the units of the table.
-    pub original_average: OriginalUnits,
-}
-
-impl Model {
-    pub(crate) fn new(study: &Study, w: Vec<f64>, average: Vec<f64>) -> Self {
-        let original = |w: &[f64]| match &study.data {
-            DataSpec::Files { schema, .. } => schema.original_units(w, study.loss.is_classification()),
-            DataSpec::Synthetic { .. } => OriginalUnits {
-                intercept: 0.0,
-                coefficients: w.iter().enumerate().map(|(p, w)| (format!("x{}", p + 1), *w)).collect(),
-            },
-        };
-        Self { original: original(&w), original_average: original(&average), w, average }
-    }
-
-    /// As `model.json` holds it.
-    pub fn to_json(&self, study: &Study) -> Value {
-        let units = |model: &OriginalUnits| {
-            let coefficients: serde_json::Map<String, Value> =
-                model.coefficients.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
-            json!({ "intercept": model.intercept, "coefficients": coefficients })
-        };
-        let mut json = units(&self.original);
-        json["study"] = json!(study.name);
-        json["loss"] = json!(study.loss.name());
-        json["score"] = json!("intercept + sum of coefficient times column");
-        json["average"] = units(&self.original_average);
-        json["scaled"] = json!({ "released": self.w, "average": self.average });
-        json["prediction"] = match (study.loss.is_classification(), &study.data) {
-            (false, _) => json!("target = score"),
-            (true, DataSpec::Files { schema, .. }) => {
-                let [negative, positive] = schema.labels();
-                json!({ "score below 0": negative, "score above 0": positive })
-            }
-            (true, DataSpec::Synthetic { .. }) => json!({ "score below 0": "-1", "score above 0": "1" }),
-        };
-        json
-    }
-}
-
 /// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -95,6 +45,8 @@ pub struct Outcome {
     pub names: Names,
     /// Final w of every client in the first trial, flat.
     pub clients: Vec<f64>,
+    /// Final w~ of every client in the first trial, flat.
+    pub released: Vec<f64>,
     /// E.
     pub edges: usize,
     /// Records of all clients.

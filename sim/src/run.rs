@@ -9,16 +9,17 @@ use rayon::prelude::*;
 use thiserror::Error;
 use undertone_core::client::{Protection, RoundError, Rules};
 use undertone_core::graph::{Graph, GraphError};
-use undertone_core::privacy::{Noise, NoiseError, Schedule, Stream};
+use undertone_core::privacy::{Noise, NoiseError, Schedule};
 use undertone_core::problem::Problem;
 use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{NoiseKind, Redraw, RegularizerSpec, Study};
+use undertone_data::{DataError, Model, mean};
 
 use crate::central::{self, Central, Losses};
-use crate::data::{DataError, Population};
-use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick, mean};
+use crate::data::Population;
+use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick};
 use crate::network::{Network, Special, Stuck, World};
-use crate::outcome::{Model, Outcome, Point};
+use crate::outcome::{Outcome, Point};
 
 /// A study that could not be run.
 #[derive(Debug, Error)]
@@ -173,14 +174,10 @@ struct Setup {
     special: HashMap<usize, Special>,
 }
 
-/// The "client" whose stream draws the graph.
-const GRAPH: u32 = u32::MAX - 1;
-
 impl Setup {
     fn new(study: &Study, guard: &Guard, shared: &Shared, trial: u32) -> Result<Self, SimError> {
         let population = Population::load(study, trial)?;
-        let mut rng = Stream { trial, client: GRAPH, round: 0 }.fast(study.seed);
-        let graph = study.graph.build(population.names(), &mut rng)?;
+        let graph = study.build_graph(population.names(), trial)?;
         let mut special = HashMap::new();
         for (name, client) in &study.clients {
             let k = population.names().find(name).ok_or_else(|| SimError::UnknownClient {
@@ -279,9 +276,10 @@ fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> O
     Outcome {
         points,
         final_errors,
-        model: Model::new(study, mean(&network.released, features), mean(&network.average, features)),
+        model: Model::new(study, mean(&network.released, features), Some(mean(&network.average, features))),
         names: setup.population.names().clone(),
         clients: network.w.into_vec(),
+        released: network.released.into_vec(),
         edges: setup.graph.edges(),
         records: setup.population.total_records(),
         regularizer: setup.problem.regularizer,

@@ -23,6 +23,10 @@ impl Algorithm for DpNfl {
         ENTRY.name
     }
 
+    fn dual_weight(&self) -> f64 {
+        self.0.dual_weight()
+    }
+
     fn settings(&self) -> toml::Table {
         self.0.settings()
     }

@@ -148,6 +148,14 @@ pub trait Algorithm: Debug + Send + Sync {
         true
     }
 
+    /// The rho in gamma_k(n) = rho sum_l sum_(m<=n) (w~_k(m) - w~_l(m)); zero for algorithms without a dual.
+    ///
+    /// With it a peer can take an edge's share out of its dual when the edge is dropped, and keep its dual up to date
+    /// in a round in which it only repeats itself.
+    fn dual_weight(&self) -> f64 {
+        0.0
+    }
+
     /// How far replacing one record can move w_k(n).
     fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity;
 

@@ -52,6 +52,10 @@ impl Algorithm for PAdmm {
         if self.clipped { ENTRY.name } else { UNCLIPPED_ENTRY.name }
     }
 
+    fn dual_weight(&self) -> f64 {
+        self.rho
+    }
+
     fn settings(&self) -> toml::Table {
         let mut table = toml::Table::new();
         table.insert("rho".into(), self.rho.into());

@@ -47,6 +47,10 @@ impl Algorithm for ZcdpNfl {
         ENTRY.name
     }
 
+    fn dual_weight(&self) -> f64 {
+        self.rho
+    }
+
     fn settings(&self) -> toml::Table {
         let mut table = toml::Table::new();
         table.insert("rho".into(), self.rho.into());

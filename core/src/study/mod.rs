@@ -1,5 +1,6 @@
 //! What all peers agree on: problem, public bounds, graph, algorithm and budget, in one TOML file.
 
+mod digest;
 mod print;
 mod reader;
 mod tables;
@@ -7,12 +8,15 @@ mod tables;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use digest::StudyDigest;
 pub use reader::{Document, Reader, StudyError};
 
 use crate::algorithm::{Algorithm, REGISTRY};
-use crate::graph::GraphSpec;
+use crate::graph::{Graph, GraphError, GraphSpec};
+use crate::identity::PublicId;
 use crate::loss::AnyLoss;
-use crate::privacy::{Accountant, Budget, BudgetError, Clip, Delta, Epsilon, Rho, Schedule};
+use crate::names::Names;
+use crate::privacy::{Accountant, Budget, BudgetError, Clip, Delta, Epsilon, Rho, Schedule, Stream};
 use crate::problem::Problem;
 use crate::regularizer::Regularizer;
 use crate::schema::Schema;
@@ -58,6 +62,8 @@ pub struct Study {
     pub simulation: Simulation,
     /// Clients that differ from the rest, by name.
     pub clients: BTreeMap<String, ClientSpec>,
+    /// Where peers that cannot reach each other meet, if anywhere.
+    pub relay: Option<String>,
 }
 
 /// A regulariser as written in a study.
@@ -157,12 +163,16 @@ pub enum Redraw {
 }
 
 /// What is special about one client.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct ClientSpec {
     /// Its eta(1).
     pub eta: Option<f64>,
     /// Its phi(1).
     pub phi1: Option<Rho>,
+    /// Its public key, between real machines.
+    pub id: Option<PublicId>,
+    /// Where it can be reached, as host:port.
+    pub address: Option<String>,
 }
 
 impl Study {
@@ -233,6 +243,13 @@ impl Study {
         if let DataSpec::Files { path, .. } = &mut self.data {
             *path = Some(new.into());
         }
+    }
+
+    /// Who speaks with whom, in repetition `trial` of a simulation; between real machines there is only trial 0.
+    pub fn build_graph(&self, names: &Names, trial: u32) -> Result<Graph, GraphError> {
+        /// The "client" whose stream draws the graph.
+        const GRAPH: u32 = u32::MAX - 1;
+        self.graph.build(names, &mut Stream { trial, client: GRAPH, round: 0 }.fast(self.seed))
     }
 
     /// P, with the intercept if there is one.

@@ -20,6 +20,11 @@ macro_rules! table {
 impl Study {
     /// The resolved study; reading it again gives the same study.
     pub fn to_toml(&self) -> String {
+        toml::to_string(&self.to_table()).expect("a study has only plain values")
+    }
+
+    /// The resolved study as a table.
+    pub(super) fn to_table(&self) -> Table {
         let mut top = table! { "name": self.name.clone(), "seed": self.seed as i64, "rounds": i64::from(self.rounds) };
         top.insert("problem".into(), self.print_problem().into());
         top.insert("data".into(), print_data(&self.data).into());
@@ -43,7 +48,10 @@ impl Study {
             let clients: Table = self.clients.iter().map(|(name, c)| (name.clone(), print_client(c).into())).collect();
             top.insert("client".into(), clients.into());
         }
-        toml::to_string(&top).expect("a study has only plain values")
+        if let Some(relay) = &self.relay {
+            top.insert("network".into(), table! { "relay": relay.clone() }.into());
+        }
+        top
     }
 
     fn print_problem(&self) -> Table {
@@ -104,7 +112,7 @@ fn print_data(data: &DataSpec) -> Table {
     }
 }
 
-fn print_schema(schema: &Schema) -> Table {
+pub(super) fn print_schema(schema: &Schema) -> Table {
     let mut table = table! {
         "features": list(schema.features.iter().map(|c| c.name.clone())),
         "target": schema.target.name.clone(),
@@ -167,6 +175,12 @@ fn print_client(client: &ClientSpec) -> Table {
     }
     if let Some(phi1) = client.phi1 {
         table.insert("phi1".into(), phi1.get().into());
+    }
+    if let Some(id) = client.id {
+        table.insert("id".into(), id.to_string().into());
+    }
+    if let Some(address) = &client.address {
+        table.insert("address".into(), address.clone().into());
     }
     table
 }

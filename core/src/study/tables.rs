@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::identity::PublicId;
 use crate::loss::{Absolute, Hinge, Huber, Logistic, Quantile, Squared};
 use crate::schema::{Column, Kind, Outside, Scaling};
 
@@ -33,6 +34,7 @@ pub(super) fn read(top: &mut Reader) -> Result<Study, StudyError> {
         },
         simulation: simulation(top.table("simulation")?)?,
         clients: clients(top.table("client")?)?,
+        relay: network(top.table("network")?)?,
     })
 }
 
@@ -293,9 +295,38 @@ fn clients(table: Option<Reader>) -> Result<BTreeMap<String, ClientSpec>, StudyE
             let mut client = table.table_required(name)?;
             let eta = client.positive_or_none("eta")?;
             let phi1 = client.positive_or_none("phi1")?.map(|v| Rho::new(v).expect("read as positive"));
+            let id = client.text("id")?.map(str::parse::<PublicId>).transpose().map_err(|e| client.error("id", e))?;
+            let address = client.text("address")?.map(str::to_string);
+            if address.as_deref().is_some_and(|a| !is_address(a)) {
+                return Err(
+                    client.error("address", "is not an address; write \"host:port\", such as \"10.0.0.7:4700\"")
+                );
+            }
             client.finish()?;
-            clients.insert(name.to_string(), ClientSpec { eta, phi1 });
+            if let Some((other, _)) = clients.iter().find(|(_, c): &(_, &ClientSpec)| id.is_some() && c.id == id) {
+                return Err(
+                    table.error(name, format!("has the id of \"{other}\"; every client needs a key of its own"))
+                );
+            }
+            clients.insert(name.to_string(), ClientSpec { eta, phi1, id, address });
         }
     }
     Ok(clients)
+}
+
+/// Whether text has the form host:port; whether the host exists is found out when it is dialled.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    !host.is_empty() && (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok_and(|p| p > 0)
+}
+
+fn network(table: Option<Reader>) -> Result<Option<String>, StudyError> {
+    let Some(mut table) = table else { return Ok(None) };
+    let relay = table.text("relay")?.map(str::to_string);
+    if relay.as_deref().is_some_and(|r| !r.starts_with("https://") && !r.starts_with("http://")) {
+        return Err(table.error("relay", "is not the address of a relay; write \"https://host\""));
+    }
+    table.finish()?;
+    Ok(relay)
 }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use undertone_core::privacy::Clip;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Layout;
+use undertone_data::{DataError, Encoder, Loaded, table};
 
-use super::{DataError, Loaded, Population, assemble, table};
+use super::{Population, assemble};
 
 /// Reads, checks and encodes the files of a study.
 pub fn load(
@@ -31,35 +32,6 @@ pub fn load(
     assemble(clients, schema.feature_names().len(), clip)
 }
 
-struct Encoder<'a> {
-    schema: &'a Schema,
-    classification: bool,
-}
-
-impl Encoder<'_> {
-    /// The schema's columns: features, then the target, then `more`.
-    fn wanted<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let columns = self.schema.features.iter().chain([&self.schema.target]);
-        columns.map(|c| c.name.as_str()).chain(more.iter().copied()).collect()
-    }
-
-    fn push(&self, row: &[Cell], place: &dyn Fn() -> String, client: &mut Loaded) -> Result<(), DataError> {
-        let mut x = Vec::new();
-        let encoded = self.schema.encode(row, self.classification, &mut x);
-        client.targets.push(encoded.map_err(|e| DataError::new(place(), e))?);
-        client.rows.append(&mut x);
-        Ok(())
-    }
-}
-
-fn empty(name: impl Into<String>) -> Loaded {
-    Loaded { name: name.into(), rows: Vec::new(), targets: Vec::new() }
-}
-
-fn no_records(place: impl ToString) -> DataError {
-    DataError::new(place, "holds no records; every client needs at least one")
-}
-
 /// One file per client, named after the file, in the order of the names.
 fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let entries = std::fs::read_dir(path)
@@ -71,19 +43,15 @@ fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
         let message = "is neither a .csv nor a .parquet file; move it out of the folder of the clients' data";
         return Err(DataError::new(other.display(), message));
     }
-    files.sort();
+    // By name and not by path: "a.csv" comes before "a-b.csv".
+    files.sort_by_key(|p| p.file_stem().map(|s| s.to_os_string()));
     let mut clients: Vec<Loaded> = Vec::new();
     for file in files {
         let name = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         if clients.iter().any(|c| c.name == name) {
             return Err(DataError::new(file.display(), format!("is a second file for client \"{name}\"; keep one")));
         }
-        let mut client = empty(name);
-        table::read(&file, &encoder.wanted(&[]), &mut |row, place| encoder.push(row, place, &mut client))?;
-        if client.targets.is_empty() {
-            return Err(no_records(file.display()));
-        }
-        clients.push(client);
+        clients.push(encoder.read(&file, name)?);
     }
     if clients.is_empty() {
         return Err(DataError::new(path.display(), "holds no .csv or .parquet files; put one there for each client"));
@@ -107,13 +75,13 @@ fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>
             }
         };
         let k = *index.entry(name.clone()).or_insert_with(|| {
-            clients.push(empty(name));
+            clients.push(Loaded::empty(name));
             clients.len() - 1
         });
         encoder.push(row, place, &mut clients[k])
     })?;
     if clients.is_empty() {
-        return Err(no_records(path.display()));
+        return Err(DataError::no_records(path.display()));
     }
     clients.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(clients)
@@ -125,7 +93,7 @@ fn split(path: &Path, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, Da
     let mut rows = 0usize;
     table::read(path, &encoder.wanted(&[]), &mut |row, place| {
         if rows < count {
-            clients.push(empty((rows + 1).to_string()));
+            clients.push(Loaded::empty((rows + 1).to_string()));
         }
         rows += 1;
         encoder.push(row, place, &mut clients[(rows - 1) % count])

@@ -2,33 +2,16 @@
 
 mod files;
 mod synthetic;
-mod table;
 
 use rayon::prelude::*;
-use thiserror::Error;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clip;
 use undertone_core::records::{self, Records};
 use undertone_core::study::{DataSpec, Study};
+use undertone_data::{DataError, Loaded};
 
 use crate::aligned::Aligned;
 use crate::prefetch::prefetch;
-
-/// Data that cannot be used.
-#[derive(Debug, Error)]
-#[error("{place}: {message}")]
-pub struct DataError {
-    /// File, and line where there is one.
-    pub place: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
-impl DataError {
-    fn new(place: impl ToString, message: impl ToString) -> Self {
-        Self { place: place.to_string(), message: message.to_string() }
-    }
-}
 
 /// All clients' records in one piece of memory.
 #[derive(Debug)]
@@ -169,13 +152,6 @@ fn available_memory() -> Option<usize> {
 
 /// Clients handled by one task; fixed, so that sums over clients have one order on any number of threads.
 pub(crate) const CHUNK: usize = 256;
-
-/// One client's records as they are read.
-pub(crate) struct Loaded {
-    pub name: String,
-    pub rows: Vec<f64>,
-    pub targets: Vec<f64>,
-}
 
 /// Lays out what was read from files.
 pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clip: Option<Clip>) -> Result<Population, DataError> {

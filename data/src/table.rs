@@ -8,7 +8,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use undertone_core::schema::Cell;
 
-use super::DataError;
+use crate::DataError;
 
 /// What is done with a row; its place is worked out only when there is something to say about it.
 pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &dyn Fn() -> String) -> Result<(), DataError>;
@@ -21,6 +21,20 @@ pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
     let file = File::open(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))?;
     if ending(path) == "parquet" { read_parquet(path, file, wanted, each) } else { read_csv(path, file, wanted, each) }
+}
+
+/// The names of a file's columns.
+pub fn head(path: &Path) -> Result<Vec<String>, DataError> {
+    let wrong = |e: String| DataError::new(path.display(), format!("cannot be read ({e}); check the path"));
+    if ending(path) == "parquet" {
+        let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
+        let reader = SerializedFileReader::new(file).map_err(|e| wrong(e.to_string()))?;
+        let fields = reader.metadata().file_metadata().schema().get_fields().iter();
+        return Ok(fields.map(|f| f.name().to_string()).collect());
+    }
+    let mut reader = csv::Reader::from_path(path).map_err(|e| wrong(e.to_string()))?;
+    let head = reader.headers().map_err(|e| wrong(e.to_string()))?;
+    Ok(head.iter().map(|name| name.trim().to_string()).collect())
 }
 
 /// Whether a file is one of those read here, by its ending.

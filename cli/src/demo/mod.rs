@@ -1,0 +1,278 @@
+//! `undertone demo`: the whole thing on one machine.
+//!
+//! Ten peers run as processes of their own and speak over loopback, encrypted, as they would between houses. One is
+//! killed on the way and comes back. In the end the model is compared with what pooling all data would have given.
+
+mod world;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::Value;
+use undertone_core::study::Document;
+use undertone_core::study::Study;
+
+use crate::{Failure, digits, free_folder, print};
+use world::Site;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to put keys, data, study and results; without it the first free one of undertone-demo, undertone-demo-2, ...
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The site that is killed, and how far along the study is then.
+const VICTIM: usize = 6;
+const KILL_AT: f64 = 0.3;
+/// How many simulations show what may be expected.
+const SIMULATIONS: usize = 20;
+/// How long it stays away.
+const AWAY: Duration = Duration::from_secs(2);
+/// A study this small is done in seconds; what takes longer hangs.
+const TOO_LONG: Duration = Duration::from_secs(300);
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let folder = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-demo"));
+    undertone_sim::folder::prepare(&folder).map_err(Failure::input)?;
+    let folder = std::path::absolute(&folder).map_err(Failure::machine)?;
+    let (study_path, sites) = world::make(&folder)?;
+    let text = std::fs::read_to_string(&study_path).map_err(Failure::machine)?;
+    let mut study =
+        Study::read(&Document::parse(&text, "the demo's study").map_err(Failure::input)?).map_err(Failure::input)?;
+    study.set_data_path(&folder.join("data").display().to_string());
+    eprintln!(
+        "{} hospitals, {} rounds, epsilon {} each; keys, data and study are in {}",
+        sites.len(),
+        study.rounds,
+        study.privacy.map_or(0.0, |p| study.promised(&p, &study.schedule(&p).expect("checked with the study")).get()),
+        folder.display()
+    );
+    let started = Instant::now();
+    let mut cast = Cast::start(&study_path, sites, study.rounds)?;
+    let done = cast.play();
+    cast.stop();
+    let seconds = started.elapsed().as_secs_f64();
+    let comings = done?;
+    compare(&study, &cast, &folder, seconds, &comings)
+}
+
+/// The peers as processes, and what is drawn of them.
+struct Cast {
+    study: PathBuf,
+    sites: Vec<Site>,
+    rounds: u32,
+    processes: Vec<Child>,
+    bars: Vec<ProgressBar>,
+    _screen: MultiProgress,
+}
+
+impl Cast {
+    fn start(study: &Path, sites: Vec<Site>, rounds: u32) -> Result<Self, Failure> {
+        let screen = MultiProgress::new();
+        let style =
+            ProgressStyle::with_template("{prefix:12} [{bar:40}] {pos:>5}/{len} {msg}").expect("a fixed template");
+        let bars = sites.iter().map(|site| {
+            let bar = screen.add(ProgressBar::new(rounds.into()).with_style(style.clone()));
+            bar.set_prefix(site.name);
+            bar
+        });
+        let mut cast =
+            Self { study: study.into(), bars: bars.collect(), sites, rounds, processes: Vec::new(), _screen: screen };
+        for index in 0..cast.sites.len() {
+            let process = cast.spawn(index)?;
+            cast.processes.push(process);
+        }
+        Ok(cast)
+    }
+
+    fn spawn(&self, index: usize) -> Result<Child, Failure> {
+        let site = &self.sites[index];
+        let program =
+            std::env::current_exe().map_err(|e| Failure::machine(format!("this program cannot be found ({e})")))?;
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.log(index)).map_err(Failure::machine)?;
+        let mut command = Command::new(program);
+        command.arg("peer").arg("--study").arg(&self.study).arg("--key").arg(&site.key).arg("--data").arg(&site.data);
+        command.arg("--state").arg(&site.state).args(["--metrics", &format!("127.0.0.1:{}", site.metrics)]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.spawn().map_err(|e| Failure::machine(format!("a peer could not be started ({e})")))
+    }
+
+    fn log(&self, index: usize) -> PathBuf {
+        self.sites[index].state.with_extension("log")
+    }
+
+    /// Watches until all are done; kills one on the way and brings it back. Returns what happened to it.
+    fn play(&mut self) -> Result<String, Failure> {
+        let started = Instant::now();
+        let mut killed: Option<(Instant, u32)> = None;
+        let mut came_back = None;
+        let mut rounds = vec![0; self.sites.len()];
+        loop {
+            for (index, round) in rounds.iter_mut().enumerate() {
+                let away = index == VICTIM && killed.is_some() && came_back.is_none();
+                if let Some((done, epsilon)) = (!away).then(|| ask(self.sites[index].metrics)).flatten() {
+                    *round = done;
+                    self.bars[index].set_position(done.into());
+                    self.bars[index].set_message(format!("epsilon {epsilon:.3}"));
+                }
+            }
+            if killed.is_none() && f64::from(rounds[VICTIM]) >= KILL_AT * f64::from(self.rounds) {
+                let _ = self.processes[VICTIM].kill();
+                let _ = self.processes[VICTIM].wait();
+                killed = Some((Instant::now(), rounds[VICTIM]));
+                self.bars[VICTIM].set_message("KILLED; its neighbours wait");
+            }
+            if let (Some((when, _)), None) = (killed, came_back)
+                && when.elapsed() >= AWAY
+            {
+                self.processes[VICTIM] = self.spawn(VICTIM)?;
+                came_back = Some(Instant::now());
+            }
+            let mut running = 0;
+            for index in 0..self.processes.len() {
+                match self.processes[index].try_wait().map_err(Failure::machine)? {
+                    None => running += 1,
+                    Some(status) if status.success() => {
+                        self.bars[index].set_position(self.rounds.into());
+                        self.bars[index].set_message("finished");
+                    }
+                    Some(_) if index == VICTIM && came_back.is_none() && killed.is_some() => running += 1,
+                    Some(status) => return Err(self.died(index, &status.to_string())),
+                }
+            }
+            if running == 0 {
+                break;
+            }
+            if started.elapsed() > TOO_LONG {
+                return Err(Failure::machine(format!(
+                    "the peers did not finish; their logs are {}",
+                    self.log(0).display()
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        Ok(match killed {
+            Some((_, round)) => format!(
+                "{} was killed after about round {round} and came back {} s later; it went on from its ledger and noised no round twice",
+                self.sites[VICTIM].name,
+                AWAY.as_secs()
+            ),
+            None => "the study was over before a peer could be killed".into(),
+        })
+    }
+
+    fn died(&self, index: usize, status: &str) -> Failure {
+        let log = std::fs::read_to_string(self.log(index)).unwrap_or_default();
+        let last = log.lines().last().unwrap_or_default();
+        Failure::machine(format!("{} ended with {status}: {last}", self.sites[index].name))
+    }
+
+    /// No process outlives the demo.
+    fn stop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        self.bars.iter().for_each(ProgressBar::abandon);
+    }
+}
+
+/// The round and the epsilon that a peer's metrics page shows.
+fn ask(port: u16) -> Option<(u32, f64)> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()?;
+    stream.set_read_timeout(Some(Duration::from_millis(500))).ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page).ok()?;
+    let value = |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
+    Some((value("undertone_round ")? as u32, value("undertone_epsilon_spent ")?))
+}
+
+/// The peers' model beside what pooling all data would have given, and beside simulations of the same study.
+fn compare(study: &Study, cast: &Cast, folder: &Path, seconds: f64, comings: &str) -> Result<(), Failure> {
+    let (models, statements): (Vec<Value>, Vec<Value>) = cast
+        .sites
+        .iter()
+        .map(|site| Some((result(&site.state, "model.json")?, result(&site.state, "statement.json")?)))
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| Failure::machine("a peer left no model"))?
+        .into_iter()
+        .unzip();
+    // Secure noise is drawn anew in every run, so each simulation is another draw of what may be expected.
+    let mut rehearsal = study.clone();
+    rehearsal.simulation.metrics_every = study.rounds;
+    let first = undertone_sim::run(&rehearsal, &|_| {}).map_err(Failure::input)?;
+    let central = first.central.map_err(Failure::machine)?;
+    let mut distances = vec![distance(&first.model.w, &central.w)];
+    rehearsal.simulation.central = false;
+    for _ in 1..SIMULATIONS {
+        let outcome = undertone_sim::run(&rehearsal, &|_| {}).map_err(Failure::input)?;
+        distances.push(distance(&outcome.model.w, &central.w));
+    }
+    let w = numbers(&models[0]["scaled"]["released"]);
+    let own = distance(&w, &central.w);
+    let same = models.iter().all(|model| numbers(&model["scaled"]["released"]) == w);
+    let (low, high) = (fold(&distances, f64::min), fold(&distances, f64::max));
+    let computed: Vec<u64> = statements.iter().map(|s| s["rounds"]["computed"].as_u64().unwrap_or(0)).collect();
+    let spent = statements.iter().filter_map(|s| s["epsilon"].as_f64()).fold(0.0, f64::max);
+    let mut text = format!("{comings}\n\n");
+    text += &format!("{:12} {:>14} {:>14}\n", "", "ten peers", "pooled data");
+    let pooled = undertone_data::Model::new(study, central.w.clone(), None).to_json(study);
+    text += &format!(
+        "{:12} {:>14.4} {:>14.4}\n",
+        "intercept",
+        models[0]["intercept"].as_f64().unwrap_or(f64::NAN),
+        pooled["intercept"].as_f64().unwrap_or(f64::NAN)
+    );
+    for (name, value) in pooled["coefficients"].as_object().into_iter().flatten() {
+        let own = &models[0]["coefficients"][name];
+        text += &format!(
+            "{name:12} {:>14.4} {:>14.4}\n",
+            own.as_f64().unwrap_or(f64::NAN),
+            value.as_f64().unwrap_or(f64::NAN)
+        );
+    }
+    text += &format!(
+        "\nrelative distance of the two: {own:.4}; {SIMULATIONS} simulations of the same study gave {low:.4} to {high:.4}\n\
+         all ten peers hold {} model; rounds computed: {} to {} of {}\n\
+         privacy spent by each: epsilon {} at delta {:e}; {:.1} s\n\
+         results: {}/state/NAME/; see what a peer spent: undertone ledger show {}",
+        if same { "the same" } else { "NOT the same" },
+        computed.iter().min().unwrap_or(&0),
+        computed.iter().max().unwrap_or(&0),
+        study.rounds,
+        digits(spent, true),
+        study.privacy.map_or(0.0, |p| p.delta.get()),
+        seconds,
+        folder.display(),
+        cast.sites[VICTIM].state.display(),
+    );
+    print(&text)
+}
+
+fn fold(values: &[f64], pick: fn(f64, f64) -> f64) -> f64 {
+    values.iter().copied().reduce(pick).unwrap_or(f64::NAN)
+}
+
+fn result(state: &Path, file: &str) -> Option<Value> {
+    let folders = std::fs::read_dir(state).ok()?.filter_map(|e| Some(e.ok()?.path()));
+    let text = folders.filter_map(|folder| std::fs::read_to_string(folder.join(file)).ok()).next()?;
+    serde_json::from_str(&text).ok()
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+}
+
+/// ||a - b||/||b||.
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    let norm = |v: &mut dyn Iterator<Item = f64>| v.map(|x| x * x).sum::<f64>().sqrt();
+    norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied())
+}

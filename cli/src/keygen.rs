@@ -1,0 +1,30 @@
+//! `undertone keygen`: who a peer is.
+
+use std::path::PathBuf;
+
+use undertone_peer::keys;
+
+use crate::peer::failed;
+use crate::{Failure, print};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where to write the secret key; never over an existing file
+    file: PathBuf,
+
+    /// Print the public id of an existing key instead
+    #[arg(long)]
+    show: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let key = if arguments.show { keys::read(&arguments.file) } else { keys::generate(&arguments.file) };
+    let id = key.map_err(failed)?.id();
+    if !arguments.show {
+        eprintln!(
+            "secret key written to {}; keep it in this house. The line below is public:",
+            arguments.file.display()
+        );
+    }
+    print(&id.to_string())
+}

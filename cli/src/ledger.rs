@@ -1,0 +1,114 @@
+//! `undertone ledger show`: what a data set has spent.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use undertone_core::ledger::{Contents, Run};
+use undertone_core::privacy::{Accountant, Delta, Rho};
+use undertone_peer::state::read_ledger;
+
+use crate::peer::failed;
+use crate::{Failure, digits, print};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// List every study that a data set took part in, and what it has spent in all
+    Show {
+        /// The state folder of a peer
+        folder: PathBuf,
+
+        /// The delta at which the total is stated; without it, the largest of the studies
+        #[arg(long)]
+        delta: Option<f64>,
+
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let Verb::Show { folder, delta, json } = &arguments.verb;
+    let Some(contents) = read_ledger(folder).map_err(failed)? else {
+        return print("the ledger is empty: this data has taken part in no study");
+    };
+    let largest = contents.runs.iter().map(|r| r.begin.delta).fold(0.0, f64::max);
+    let delta = match delta.unwrap_or(largest) {
+        0.0 => None,
+        value => Some(Delta::new(value).map_err(|e| Failure::input(format!("--delta: {e}")))?),
+    };
+    let epsilon = |rho: f64, delta: f64| {
+        let (rho, delta) = (Rho::new(rho).ok()?, Delta::new(delta).ok()?);
+        Some(Accountant::Exact.epsilon(rho, delta).get())
+    };
+    let total = contents.spent().zip(delta).and_then(|(rho, delta)| epsilon(rho, delta.get()));
+    if *json {
+        let run = |r: &Run| {
+            json!({
+                "study": r.begin.name, "study_hash": hex(&r.begin.study), "begun": r.begin.time, "protected": r.begin.protected,
+                "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "rho": r.spent,
+                "epsilon": epsilon(r.spent, r.begin.delta), "delta": r.begin.delta, "promised_rho": r.begin.rho,
+            })
+        };
+        let runs: Vec<_> = contents.runs.iter().map(run).collect();
+        let json = json!({
+            "owner": contents.owner.to_string(), "studies": runs, "rho": contents.spent(), "epsilon": total,
+            "delta": delta.map(Delta::get), "last_record_was_cut_off": contents.torn,
+        });
+        return print(&json.to_string());
+    }
+    print(&report(&contents, total, delta, &epsilon))
+}
+
+fn report(
+    contents: &Contents,
+    total: Option<f64>,
+    delta: Option<Delta>,
+    epsilon: &dyn Fn(f64, f64) -> Option<f64>,
+) -> String {
+    let mut text = format!("ledger of {}\n\n", contents.owner);
+    text += &format!(
+        "{:24} {:10} {:>13} {:>9} {:>12} {:>12} {:>8}\n",
+        "study", "hash", "rounds", "computed", "rho", "epsilon", "delta"
+    );
+    for run in &contents.runs {
+        let (spent, note) = match (run.begin.protected, run.round) {
+            (true, _) => (epsilon(run.spent, run.begin.delta).map_or("-".into(), |e| digits(e, true)), ""),
+            (false, 0) => ("0".into(), ""),
+            (false, _) => ("unbounded".into(), "  NOT PRIVATE: a rehearsal without safe noise"),
+        };
+        let name: String = run.begin.name.chars().take(24).collect();
+        text += &format!(
+            "{name:24} {:10} {:>13} {:>9} {:>12} {spent:>12} {:>8e}{note}\n",
+            &hex(&run.begin.study)[..8],
+            format!("{} of {}", run.round, run.begin.rounds),
+            run.fresh,
+            digits(run.spent, true),
+            run.begin.delta
+        );
+    }
+    if contents.torn {
+        text += "\nThe last record was cut off by a crash; its round is charged above and will not be noised again.\n";
+    }
+    text += &match (total, contents.spent(), delta) {
+        (Some(total), Some(rho), Some(delta)) => format!(
+            "\nin all: epsilon {} at delta {:e}, rho {} (exact accountant)",
+            digits(total, true),
+            delta.get(),
+            digits(rho, true)
+        ),
+        (_, None, _) => "\nin all: no bound, because of what was released without safe noise".into(),
+        _ => "\nin all: nothing".into(),
+    };
+    text
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

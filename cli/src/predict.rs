@@ -1,0 +1,42 @@
+//! `undertone predict`: a model at work.
+
+use std::path::PathBuf;
+
+use undertone_data::{DataError, FittedModel};
+
+use crate::{Failure, print};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The model.json of a run or of a peer
+    #[arg(long, value_name = "FILE")]
+    model: PathBuf,
+
+    /// A .csv or .parquet file with the model's columns
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+
+    /// Where to write the predictions as CSV; without it, standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let model = FittedModel::read(&arguments.model).map_err(Failure::input)?;
+    let mut text = Vec::new();
+    let mut writer = csv::Writer::from_writer(&mut text);
+    let written = |e: csv::Error| DataError::new("predictions", e);
+    let head: &[&str] = if model.labels.is_some() { &[&model.target, "score"] } else { &[&model.target] };
+    writer.write_record(head).map_err(written).map_err(Failure::machine)?;
+    let each = |prediction: undertone_data::Prediction| match prediction.label {
+        Some(label) => writer.write_record([label, prediction.score.to_string()]).map_err(written),
+        None => writer.write_record([prediction.score.to_string()]).map_err(written),
+    };
+    model.predict(&arguments.data, each).map_err(Failure::input)?;
+    drop(writer);
+    match &arguments.out {
+        None => print(String::from_utf8_lossy(&text).trim_end()),
+        Some(path) => std::fs::write(path, &text)
+            .map_err(|e| Failure::input(format!("{}: cannot be written ({e}); choose another place", path.display()))),
+    }
+}

@@ -1,0 +1,115 @@
+//! Who a peer is: an Ed25519 key, whose public half is its name to the others.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+
+/// A public key, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicId([u8; 32]);
+
+impl PublicId {
+    /// The key's bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A key from its bytes, if they are a point of the curve.
+    pub fn from_bytes(bytes: [u8; 32]) -> Option<Self> {
+        VerifyingKey::from_bytes(&bytes).ok().filter(|key| !key.is_weak()).map(|_| Self(bytes))
+    }
+
+    /// Whether `signature` is this peer's under `message`.
+    pub fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
+        let Ok(key) = VerifyingKey::from_bytes(&self.0) else { return false };
+        key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
+    }
+}
+
+impl fmt::Display for PublicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Reads 64 hexadecimal digits as 32 bytes.
+pub fn parse_hex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    if digits.len() != 64 {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |d: u8| (d as char).to_digit(16);
+        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
+    }
+    Some(bytes)
+}
+
+impl FromStr for PublicId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_hex(text)
+            .and_then(Self::from_bytes)
+            .ok_or_else(|| "is not a public id; copy the 64 digits that `undertone keygen` printed".into())
+    }
+}
+
+/// Length of a [`Identity::tag`].
+pub const TAG: usize = 16;
+
+/// A secret key and what follows from it.
+pub struct Identity {
+    signing: SigningKey,
+    tagging: [u8; 32],
+}
+
+impl Identity {
+    /// From the 32 secret bytes of a key file.
+    pub fn from_secret(secret: &[u8; 32]) -> Self {
+        let tagging = blake3::derive_key("undertone 2026 receipts of own frames", secret);
+        Self { signing: SigningKey::from_bytes(secret), tagging }
+    }
+
+    /// The public half.
+    pub fn id(&self) -> PublicId {
+        PublicId(self.signing.verifying_key().to_bytes())
+    }
+
+    /// The secret bytes, for the transport and the key file.
+    pub fn secret(&self) -> [u8; 32] {
+        self.signing.to_bytes()
+    }
+
+    /// A signature that everybody can check.
+    pub fn sign(&self, message: &[u8]) -> [u8; 64] {
+        self.signing.sign(message).to_bytes()
+    }
+
+    /// A hash of data that tells others nothing about it, because only this peer can make it.
+    pub fn fingerprint<'a>(&self, parts: impl IntoIterator<Item = &'a [f64]>) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("undertone 2026 data", &self.tagging));
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            for v in part {
+                hasher.update(&v.to_le_bytes());
+            }
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// A mark that only this peer can make and check: cheap enough for every frame. Shown to it later, it proves to
+    /// the peer that it once sent that frame.
+    pub fn tag(&self, message: &[u8]) -> [u8; TAG] {
+        let full = blake3::keyed_hash(&self.tagging, message);
+        *full.as_bytes().first_chunk().expect("a hash is longer than a tag")
+    }
+}

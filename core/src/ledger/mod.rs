@@ -1,0 +1,533 @@
+//! What has been spent: the write-ahead privacy ledger of a data set.
+//!
+//! A release is written here, durably, before it is sent. What is sent is what is written: after any crash the same
+//! bytes go out again, and no round is ever noised twice. The only way to get a frame that can be sent is
+//! [`Ledger::record`], which returns after the disk has said that the record will survive.
+//!
+//! The ledger is one file of hash-chained records, appended and never rewritten, followed by zeros written beforehand so
+//! that an append does not have to grow the file. It belongs to the data, not to a study: every study that the data
+//! enters adds to it.
+//!
+//! **When a record cannot be read.** The last one may have been cut off by a crash. Its message was not sent, but
+//! whatever part of it reached the disk was computed from the records, so its round is charged and retired: the peer
+//! repeats its last release instead. If any earlier record is damaged nobody can tell what was sent, and the ledger is
+//! refused.
+
+pub mod record;
+
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use record::{ALIGN, Hash};
+pub use record::{Begin, Edge, Kind, Record, RoundRecord};
+
+use crate::identity::{Identity, PublicId};
+use crate::message::Message;
+use crate::message::{Chain, Final, Head, Limits, Outgoing, Receipt, decode};
+
+/// A disk as the ledger needs it. The real one is in `undertone-peer`, simulated ones are in the tests.
+pub trait Disk {
+    /// Bytes that the file has.
+    fn size(&mut self) -> io::Result<u64>;
+    /// Up to `count` bytes from `at` on; fewer only at the end of the file.
+    fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>>;
+    /// Writes bytes, growing the file where needed, and returns when they will survive a loss of power.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// A disk in memory, which survives nothing: for tests and measurements.
+#[derive(Debug, Default, Clone)]
+pub struct Memory(pub Vec<u8>);
+
+impl Disk for Memory {
+    fn size(&mut self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>> {
+        let start = (at as usize).min(self.0.len());
+        Ok(self.0[start..(start + count).min(self.0.len())].to_vec())
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let end = at as usize + bytes.len();
+        self.0.resize(self.0.len().max(end), 0);
+        self.0[at as usize..end].copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// A ledger that cannot be used, or a record that may not be written.
+#[derive(Debug, Error)]
+pub enum LedgerError {
+    /// The disk failed.
+    #[error("the ledger cannot be {0} ({1}); nothing more was sent. Mend the disk, then start the peer again")]
+    Disk(&'static str, io::Error),
+    /// It is no ledger at all.
+    #[error(
+        "this is not a ledger of this version of Undertone, or its first record is damaged; restore nothing over it: if \
+         this data was never used in a study, give an empty folder, otherwise ask whoever keeps the data"
+    )]
+    NotALedger,
+    /// It belongs to another key.
+    #[error("the ledger belongs to the key {found}, not to {expected}; give that key, or the folder of this one")]
+    Foreign {
+        /// Whose it is.
+        found: PublicId,
+        /// Whose it should be.
+        expected: PublicId,
+    },
+    /// A record before the last is damaged.
+    #[error(
+        "the ledger is damaged at byte {at}, before its last record: what was sent after that cannot be known, so this \
+         data can take part in no further study with this ledger"
+    )]
+    Damaged {
+        /// Where.
+        at: u64,
+    },
+    /// The study was begun with other data.
+    #[error("the study was begun with other data than what is given now; give the file that it was begun with")]
+    OtherData,
+    /// The round is not the next.
+    #[error("round {0} is not the next one of the ledger; two programs may be using the folder")]
+    OutOfTurn(u32),
+    /// The round was charged already, or the allowance is spent.
+    #[error("round {0} may not be noised: it was already charged, or the budget is spent")]
+    NotAllowed(u32),
+}
+
+/// What the ledger knows about one study that the data took part in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// How it was begun.
+    pub begin: Begin,
+    /// The rho spent so far.
+    pub spent: f64,
+    /// The last round.
+    pub round: u32,
+    /// Releases made from the records.
+    pub fresh: u32,
+    /// The next round's rho.
+    next_rho: f64,
+    /// A round that was charged and will not be noised.
+    retired: Option<u32>,
+    /// Neighbours that were dropped, and when.
+    pub dropped: Vec<(u32, u32)>,
+    /// Where the last two releases are written.
+    at: [Option<u64>; 2],
+}
+
+impl Run {
+    /// Whether all rounds are done.
+    pub fn is_complete(&self) -> bool {
+        self.round == self.begin.rounds
+    }
+}
+
+/// What a ledger says, without the means to add to it.
+#[derive(Debug)]
+pub struct Contents {
+    /// Whose it is.
+    pub owner: PublicId,
+    /// The studies, in the order in which they were begun.
+    pub runs: Vec<Run>,
+    /// Whether the last record was cut off; its round is charged in `runs`.
+    pub torn: bool,
+    end: u64,
+    /// Where bytes that are not zero end.
+    written: u64,
+    size: u64,
+    head: Hash,
+    last: Vec<u8>,
+    /// The run to which the last record belongs.
+    current: Option<u32>,
+}
+
+/// Bytes read at a time.
+const WINDOW: usize = 1 << 16;
+/// Zeros written ahead at a time, at least.
+const AHEAD: usize = 1 << 16;
+
+impl Contents {
+    /// Reads a ledger; `None` if the file is empty.
+    pub fn read(disk: &mut impl Disk) -> Result<Option<Self>, LedgerError> {
+        let unreadable = |e| LedgerError::Disk("read", e);
+        let size = disk.size().map_err(unreadable)?;
+        let written = last_written(disk, size).map_err(unreadable)?;
+        if written == 0 {
+            return Ok(None);
+        }
+        let first = read_record(disk, 0).map_err(unreadable)?.ok_or(LedgerError::NotALedger)?;
+        let (Record::Owner(owner), bytes) = (first.0.record, first.1) else { return Err(LedgerError::NotALedger) };
+        let end = bytes.len() as u64;
+        let mut contents = Self {
+            owner,
+            runs: Vec::new(),
+            torn: false,
+            end,
+            written,
+            size,
+            head: first.0.hash,
+            last: bytes,
+            current: None,
+        };
+        while contents.end < written {
+            match read_record(disk, contents.end).map_err(unreadable)? {
+                Some((found, bytes)) if found.prior == contents.head => {
+                    let at = contents.end;
+                    contents.apply(found.record, at).ok_or(LedgerError::Damaged { at })?;
+                    contents.end += bytes.len() as u64;
+                    contents.head = found.hash;
+                    contents.last = bytes;
+                }
+                _ => {
+                    contents.check_torn(disk)?;
+                    break;
+                }
+            }
+        }
+        Ok(Some(contents))
+    }
+
+    /// Takes in one record; `None` if it contradicts those before it.
+    fn apply(&mut self, record: Record, at: u64) -> Option<()> {
+        match record {
+            Record::Owner(_) => return None,
+            Record::Begin(begin) => {
+                self.current = Some(self.runs.len() as u32);
+                let next_rho = begin.next_rho;
+                let run = Run {
+                    begin,
+                    spent: 0.0,
+                    round: 0,
+                    fresh: 0,
+                    next_rho,
+                    retired: None,
+                    dropped: vec![],
+                    at: [None; 2],
+                };
+                self.runs.push(run);
+            }
+            Record::Round(record) => {
+                self.current = Some(record.run);
+                self.runs.get_mut(record.run as usize)?.apply(&record, at)?;
+            }
+            Record::Drop { run, neighbour, round } => {
+                self.current = Some(run);
+                self.runs.get_mut(run as usize)?.dropped.push((neighbour, round));
+            }
+            Record::Charge { run: index, round, rho } => {
+                self.current = Some(index);
+                let run = self.runs.get_mut(index as usize)?;
+                run.charge(round, rho).then_some(())?;
+            }
+        }
+        Some(())
+    }
+
+    /// There is something after the last valid record. If it is the remains of a single record it is charged, else the
+    /// ledger is damaged.
+    fn check_torn(&mut self, disk: &mut impl Disk) -> Result<(), LedgerError> {
+        let run = self.current.map(|run| &mut self.runs[run as usize]);
+        let (features, degree) = run.as_ref().map_or((0, 0), |r| (r.begin.features as usize, r.begin.degree as usize));
+        let longest = record::longest(features, degree) as u64;
+        let rest = disk
+            .read(self.end, (self.written - self.end).min(2 * longest) as usize)
+            .map_err(|e| LedgerError::Disk("read", e))?;
+        let later = (ALIGN..rest.len()).step_by(ALIGN).any(|at| record::find(&rest[at..]).is_some());
+        // With no run at all a Begin may be cut off, whose length is bounded too.
+        if later || self.written - self.end > longest {
+            return Err(LedgerError::Damaged { at: self.end });
+        }
+        self.torn = true;
+        if let Some(run) = run.filter(|run| !run.is_complete()) {
+            let (round, rho) = (run.round + 1, run.next_rho);
+            run.charge(round, rho);
+        }
+        Ok(())
+    }
+
+    /// The rho spent in all studies together; `None` if one of them released without protection.
+    pub fn spent(&self) -> Option<f64> {
+        let protected = self.runs.iter().all(|run| run.begin.protected || run.round == 0);
+        // Each sum is of terms that are rounded up where they are made; one part in 10^12 covers adding them.
+        protected.then(|| self.runs.iter().map(|run| run.spent).sum::<f64>() * (1.0 + 1e-12))
+    }
+}
+
+impl Run {
+    fn apply(&mut self, record: &RoundRecord, at: u64) -> Option<()> {
+        if record.round != self.round + 1 || record.round > self.begin.rounds {
+            return None;
+        }
+        self.round = record.round;
+        self.spent += record.rho;
+        self.fresh += u32::from(record.kind == Kind::Fresh);
+        self.next_rho = record.next_rho;
+        self.retired = None;
+        self.at = [self.at[1], Some(at)];
+        Some(())
+    }
+
+    /// Charges a round and retires it, once.
+    fn charge(&mut self, round: u32, rho: f64) -> bool {
+        if self.retired == Some(round) {
+            return true;
+        }
+        self.spent += rho;
+        self.retired = Some(round);
+        round == self.round + 1
+    }
+}
+
+/// Where the bytes that are not zero end.
+fn last_written(disk: &mut impl Disk, size: u64) -> io::Result<u64> {
+    let mut end = size;
+    while end > 0 {
+        let start = end.saturating_sub(WINDOW as u64);
+        let bytes = disk.read(start, (end - start) as usize)?;
+        if let Some(last) = bytes.iter().rposition(|b| *b != 0) {
+            // The last record's hash may end in zeros, and its padding is zeros.
+            return Ok((start + last as u64 + 1).next_multiple_of(ALIGN as u64));
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// The valid record at `at`, with its bytes.
+fn read_record(disk: &mut impl Disk, at: u64) -> io::Result<Option<(record::Found, Vec<u8>)>> {
+    let start = disk.read(at, 8)?;
+    let Some(length) = record::claimed_length(&start) else { return Ok(None) };
+    if length as u64 > disk.size()?.saturating_sub(at) {
+        return Ok(None);
+    }
+    let bytes = disk.read(at, length)?;
+    Ok(record::find(&bytes).map(|found| (found, bytes)))
+}
+
+/// A release whose record is durable: the only thing that becomes a round's frame.
+#[derive(Debug, Clone)]
+pub struct Sealed {
+    frame: Outgoing,
+    receipt: Receipt,
+    prior: Head,
+    signature: Option<[u8; 64]>,
+}
+
+impl Sealed {
+    /// The frame.
+    pub fn frame(&self) -> &Outgoing {
+        &self.frame
+    }
+
+    /// Its round, the chain up to it, and its tag.
+    pub fn receipt(&self) -> &Receipt {
+        &self.receipt
+    }
+
+    /// The release of the last round as everybody may pass it on.
+    pub fn as_final(&self, author: u32, limits: &Limits) -> Option<Outgoing> {
+        let signature = self.signature.filter(|_| self.receipt.round == limits.rounds)?;
+        match decode(self.frame.bytes(), limits) {
+            Ok(Message::Round(release)) => {
+                Some(Final { author, prior: self.prior, payload: release.payload, signature }.encode())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a peer goes on after a start.
+#[derive(Debug)]
+pub struct Resumed {
+    /// The last release and what came with it; none before the first round.
+    pub last: Option<RoundRecord>,
+    /// The frames that a neighbour may still lack: the last two.
+    pub frames: Vec<Sealed>,
+    /// Neighbours that were dropped.
+    pub dropped: Vec<u32>,
+}
+
+/// A ledger that can be added to.
+pub struct Ledger<D> {
+    disk: D,
+    identity: Arc<Identity>,
+    contents: Contents,
+    run: u32,
+    chain: Chain,
+    limits: Limits,
+    allowance: f64,
+}
+
+impl<D: Disk> Ledger<D> {
+    /// Opens a ledger, or starts one in an empty file, and enters a study or goes on with it.
+    ///
+    /// `allowance` is the rho that this study may spend in all; beyond it the peer repeats itself.
+    pub fn enter(
+        mut disk: D,
+        identity: Arc<Identity>,
+        chain: Chain,
+        limits: Limits,
+        begin: Begin,
+        allowance: f64,
+    ) -> Result<(Self, Resumed), LedgerError> {
+        let contents = match Contents::read(&mut disk)? {
+            Some(contents) => contents,
+            None => Contents::start(&mut disk, identity.id())?,
+        };
+        if contents.owner != identity.id() {
+            return Err(LedgerError::Foreign { found: contents.owner, expected: identity.id() });
+        }
+        let mut ledger = Self { disk, identity, contents, run: 0, chain, limits, allowance };
+        ledger.settle()?;
+        let known = ledger.contents.runs.iter().position(|run| run.begin.study == begin.study);
+        ledger.run = match known {
+            Some(run) if ledger.contents.runs[run].begin.data != begin.data => return Err(LedgerError::OtherData),
+            Some(run) => run as u32,
+            None => {
+                ledger.append(Record::Begin(begin))?;
+                ledger.contents.runs.len() as u32 - 1
+            }
+        };
+        let resumed = ledger.resume()?;
+        Ok((ledger, resumed))
+    }
+
+    /// Writes the last record once more: if the system dropped it after a failed write, reading it may have been reading
+    /// memory. Then records the charge for one that was cut off.
+    fn settle(&mut self) -> Result<(), LedgerError> {
+        let at = self.contents.end - self.contents.last.len() as u64;
+        self.disk.write(at, &self.contents.last).map_err(|e| LedgerError::Disk("written", e))?;
+        if self.contents.torn {
+            let current = self.contents.current.map(|run| (run, &self.contents.runs[run as usize]));
+            let charged = current.and_then(|(index, run)| Some((index, run.retired?, run.next_rho)));
+            if let Some((run, round, rho)) = charged {
+                self.append(Record::Charge { run, round, rho })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last two releases of the current run.
+    fn resume(&mut self) -> Result<Resumed, LedgerError> {
+        let run = self.run().clone();
+        let mut resumed =
+            Resumed { last: None, frames: Vec::new(), dropped: run.dropped.iter().map(|d| d.0).collect() };
+        for at in run.at.into_iter().flatten() {
+            let found = read_record(&mut self.disk, at).map_err(|e| LedgerError::Disk("read", e))?;
+            let Some((record::Found { record: Record::Round(record), .. }, _)) = found else {
+                return Err(LedgerError::Damaged { at });
+            };
+            if record.released.len() != self.limits.features {
+                return Err(LedgerError::Damaged { at });
+            }
+            resumed.frames.push(self.seal(&record));
+            resumed.last = Some(record);
+        }
+        Ok(resumed)
+    }
+
+    fn seal(&self, record: &RoundRecord) -> Sealed {
+        let (frame, receipt, signature) =
+            self.chain.release(&self.identity, &self.limits, &record.prior, record.round, &record.released);
+        Sealed { frame, receipt, prior: record.prior, signature }
+    }
+
+    /// What the ledger says of the current study.
+    pub fn run(&self) -> &Run {
+        &self.contents.runs[self.run as usize]
+    }
+
+    /// The number of the current run, for its records.
+    pub fn run_index(&self) -> u32 {
+        self.run
+    }
+
+    /// All that the ledger says.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Whether the next round may be computed from the records at a cost of `rho`.
+    pub fn allows(&self, rho: f64) -> bool {
+        let run = self.run();
+        run.retired != Some(run.round + 1) && run.spent + rho <= self.allowance
+    }
+
+    /// Makes a release durable and hands out the frame that carries it.
+    pub fn record(&mut self, record: RoundRecord) -> Result<Sealed, LedgerError> {
+        let run = self.run();
+        if record.run != self.run || record.round != run.round + 1 || record.round > self.limits.rounds {
+            return Err(LedgerError::OutOfTurn(record.round));
+        }
+        if record.kind == Kind::Fresh && !self.allows(record.rho) {
+            return Err(LedgerError::NotAllowed(record.round));
+        }
+        let sealed = self.seal(&record);
+        self.append(Record::Round(record))?;
+        Ok(sealed)
+    }
+
+    /// Makes the loss of an edge durable.
+    pub fn drop_edge(&mut self, neighbour: u32) -> Result<(), LedgerError> {
+        let record = Record::Drop { run: self.run, neighbour, round: self.run().round };
+        self.append(record)
+    }
+
+    fn append(&mut self, record: Record) -> Result<(), LedgerError> {
+        self.contents.append(&mut self.disk, record)
+    }
+
+    /// The disk, for tests.
+    pub fn into_disk(self) -> D {
+        self.disk
+    }
+}
+
+impl Contents {
+    /// The first record of an empty file.
+    fn start(disk: &mut impl Disk, owner: PublicId) -> Result<Self, LedgerError> {
+        let size = disk.size().map_err(|e| LedgerError::Disk("read", e))?;
+        let (bytes, hash) = Record::Owner(owner).encode(&[0; 32]);
+        disk.write(0, &bytes).map_err(|e| LedgerError::Disk("written", e))?;
+        let end = bytes.len() as u64;
+        Ok(Self {
+            owner,
+            runs: Vec::new(),
+            torn: false,
+            end,
+            written: end,
+            size: size.max(end),
+            head: hash,
+            last: bytes,
+            current: None,
+        })
+    }
+
+    /// One durable write, over the remains of a record that was cut off if there are any.
+    fn append(&mut self, disk: &mut impl Disk, record: Record) -> Result<(), LedgerError> {
+        let unwritten = |e| LedgerError::Disk("written", e);
+        let (mut bytes, hash) = record.encode(&self.head);
+        let length = bytes.len();
+        let end = self.end + length as u64;
+        if self.written > end {
+            bytes.resize((self.written - self.end) as usize, 0);
+        }
+        let needed = self.end + bytes.len() as u64;
+        if needed > self.size {
+            // In zeros, so that a failure here leaves no half record behind.
+            let more = (needed - self.size) as usize + AHEAD.max(16 * length);
+            disk.write(self.size, &vec![0; more]).map_err(unwritten)?;
+            self.size += more as u64;
+        }
+        disk.write(self.end, &bytes).map_err(unwritten)?;
+        self.apply(record, self.end).expect("a record made here follows those before it");
+        bytes.truncate(length);
+        (self.end, self.written, self.head, self.last, self.torn) = (end, end, hash, bytes, false);
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! The ledger's records, byte by byte.
+//!
+//! ```text
+//! length 4 | kind 1 | hash of the record before 32 | body | hash of all that 32 | zeros up to a multiple of 8
+//! ```
+//!
+//! Every record can be checked by itself, and names the one before it.
+
+use crate::identity::PublicId;
+use crate::message::Receipt;
+
+/// The hash of a record.
+pub type Hash = [u8; 32];
+
+const HASH: usize = 32;
+const HEAD: usize = 4 + 1 + HASH;
+/// Records start at multiples of this.
+pub const ALIGN: usize = 8;
+/// What every ledger begins with, in its first record.
+const MAGIC: &[u8; 16] = b"undertone ledger";
+/// The version of this format.
+const FORMAT: u16 = 1;
+/// Longest study name that is kept, in bytes.
+pub const LONGEST_NAME: usize = 200;
+
+/// One record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// The first: whose ledger it is.
+    Owner(PublicId),
+    /// The data enters a study. Runs are numbered from 0 in this order.
+    Begin(Begin),
+    /// A release.
+    Round(RoundRecord),
+    /// An edge is gone.
+    Drop {
+        /// Which run.
+        run: u32,
+        /// The neighbour.
+        neighbour: u32,
+        /// The last round in which it took part.
+        round: u32,
+    },
+    /// A record that could not be read was charged; its round will not be noised again.
+    Charge {
+        /// Which run.
+        run: u32,
+        /// The round that is retired.
+        round: u32,
+        /// What it is charged with.
+        rho: f64,
+    },
+}
+
+/// The data enters a study.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Begin {
+    /// The digest of the study.
+    pub study: [u8; 32],
+    /// Its name.
+    pub name: String,
+    /// T.
+    pub rounds: u32,
+    /// P.
+    pub features: u32,
+    /// d_k.
+    pub degree: u32,
+    /// The rho that this peer will have spent in the end.
+    pub rho: f64,
+    /// The epsilon that goes with it.
+    pub epsilon: f64,
+    /// At this delta.
+    pub delta: f64,
+    /// The rho of the first round.
+    pub next_rho: f64,
+    /// False for rehearsals with unsafe noise or none: nothing is promised for what they release.
+    pub protected: bool,
+    /// A keyed hash of the data.
+    pub data: [u8; 32],
+    /// Seconds since 1970 by the peer's clock; for people only, nothing is decided by it.
+    pub time: u64,
+}
+
+/// How a release came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Computed from the records and noised.
+    Fresh,
+    /// The release of the round before, once more. Costs nothing.
+    Repeat,
+}
+
+/// A release, and all that is needed to go on from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoundRecord {
+    /// Which run.
+    pub run: u32,
+    /// n.
+    pub round: u32,
+    /// How it came about.
+    pub kind: Kind,
+    /// What it spends.
+    pub rho: f64,
+    /// What the next round would spend.
+    pub next_rho: f64,
+    /// The chain of releases before this one.
+    pub prior: [u8; 32],
+    /// w~_k(n).
+    pub released: Vec<f64>,
+    /// gamma_k.
+    pub gamma: Vec<f64>,
+    /// One for each neighbour, by ascending id.
+    pub edges: Vec<Edge>,
+}
+
+/// What a peer remembers of a neighbour.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Edge {
+    /// The neighbour.
+    pub neighbour: u32,
+    /// The neighbour's frame that this round was computed from.
+    pub receipt: Receipt,
+    /// sum_m (w~_k(m) - w~_l(m)), from which the edge's share of gamma_k follows.
+    pub disagreement: Vec<f64>,
+}
+
+/// Writes fields one after the other.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+    fn u32(&mut self, value: u32) {
+        self.bytes(&value.to_le_bytes());
+    }
+    fn f64(&mut self, value: f64) {
+        self.bytes(&value.to_le_bytes());
+    }
+    fn vector(&mut self, values: &[f64]) {
+        self.0.reserve(8 * values.len());
+        values.iter().for_each(|v| self.f64(*v));
+    }
+}
+
+/// Reads fields one after the other; `None` when there is nothing left.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(count)?;
+        self.0 = tail;
+        Some(head)
+    }
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N).map(|bytes| bytes.try_into().expect("as many as asked for"))
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.array().map(|[byte]| byte)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_le_bytes)
+    }
+    fn f64(&mut self) -> Option<f64> {
+        self.array().map(f64::from_le_bytes)
+    }
+    fn vector(&mut self, count: usize) -> Option<Vec<f64>> {
+        let bytes = self.take(count.checked_mul(8)?)?;
+        Some(bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
+    }
+}
+
+/// Bytes of the longest record that a run with these numbers can write.
+pub fn longest(features: usize, degree: usize) -> usize {
+    let round = 4 + 4 + 1 + 8 + 8 + 32 + 4 + 4 + 16 * features + degree * (4 + 52 + 8 * features);
+    (HEAD + HASH + round.max(200 + LONGEST_NAME)).next_multiple_of(ALIGN)
+}
+
+impl Record {
+    /// The record after one with hash `prior`, padded, and its own hash.
+    pub fn encode(&self, prior: &Hash) -> (Vec<u8>, Hash) {
+        let mut writer = Writer(vec![0; HEAD]);
+        let kind = self.write(&mut writer);
+        let mut bytes = writer.0;
+        let length = bytes.len() + HASH;
+        bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        bytes[4] = kind;
+        bytes[5..HEAD].copy_from_slice(prior);
+        let hash = *blake3::hash(&bytes).as_bytes();
+        bytes.extend(hash);
+        bytes.resize(length.next_multiple_of(ALIGN), 0);
+        (bytes, hash)
+    }
+
+    fn write(&self, w: &mut Writer) -> u8 {
+        match self {
+            Record::Owner(id) => {
+                w.bytes(MAGIC);
+                w.bytes(&FORMAT.to_le_bytes());
+                w.bytes(id.as_bytes());
+                1
+            }
+            Record::Begin(begin) => {
+                w.bytes(&begin.study);
+                for number in [begin.rounds, begin.features, begin.degree] {
+                    w.u32(number);
+                }
+                for number in [begin.rho, begin.epsilon, begin.delta, begin.next_rho] {
+                    w.f64(number);
+                }
+                w.bytes(&[begin.protected.into()]);
+                w.bytes(&begin.data);
+                w.bytes(&begin.time.to_le_bytes());
+                w.bytes(&begin.name.as_bytes()[..begin.name.floor_char_boundary(LONGEST_NAME)]);
+                2
+            }
+            Record::Round(round) => {
+                w.u32(round.run);
+                w.u32(round.round);
+                w.bytes(&[(round.kind == Kind::Repeat).into()]);
+                w.f64(round.rho);
+                w.f64(round.next_rho);
+                w.bytes(&round.prior);
+                w.u32(round.released.len() as u32);
+                w.u32(round.edges.len() as u32);
+                w.vector(&round.released);
+                w.vector(&round.gamma);
+                for edge in &round.edges {
+                    w.u32(edge.neighbour);
+                    w.u32(edge.receipt.round);
+                    w.bytes(&edge.receipt.head);
+                    w.bytes(&edge.receipt.tag);
+                    w.vector(&edge.disagreement);
+                }
+                3
+            }
+            Record::Drop { run, neighbour, round } => {
+                [run, neighbour, round].into_iter().for_each(|v| w.u32(*v));
+                4
+            }
+            Record::Charge { run, round, rho } => {
+                w.u32(*run);
+                w.u32(*round);
+                w.f64(*rho);
+                5
+            }
+        }
+    }
+
+    fn read(kind: u8, body: &[u8]) -> Option<Record> {
+        let mut f = Fields(body);
+        let record = match kind {
+            1 => {
+                let known = f.array()? == *MAGIC && f.array()? == FORMAT.to_le_bytes();
+                Record::Owner(PublicId::from_bytes(f.array()?).filter(|_| known)?)
+            }
+            2 => Record::Begin(Begin {
+                study: f.array()?,
+                rounds: f.u32()?,
+                features: f.u32()?,
+                degree: f.u32()?,
+                rho: f.f64()?,
+                epsilon: f.f64()?,
+                delta: f.f64()?,
+                next_rho: f.f64()?,
+                protected: f.u8()? == 1,
+                data: f.array()?,
+                time: f.array().map(u64::from_le_bytes)?,
+                name: String::from_utf8(std::mem::take(&mut f.0).to_vec()).ok()?,
+            }),
+            3 => {
+                let (run, round) = (f.u32()?, f.u32()?);
+                let kind = if f.u8()? == 0 { Kind::Fresh } else { Kind::Repeat };
+                let (rho, next_rho, prior) = (f.f64()?, f.f64()?, f.array()?);
+                let (features, edges) = (f.u32()? as usize, f.u32()?);
+                let (released, gamma) = (f.vector(features)?, f.vector(features)?);
+                let mut edge = || {
+                    Some(Edge {
+                        neighbour: f.u32()?,
+                        receipt: Receipt { round: f.u32()?, head: f.array()?, tag: f.array()? },
+                        disagreement: f.vector(features)?,
+                    })
+                };
+                let edges = (0..edges).map(|_| edge()).collect::<Option<_>>()?;
+                Record::Round(RoundRecord { run, round, kind, rho, next_rho, prior, released, gamma, edges })
+            }
+            4 => Record::Drop { run: f.u32()?, neighbour: f.u32()?, round: f.u32()? },
+            5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: f.f64()? },
+            _ => return None,
+        };
+        f.0.is_empty().then_some(record)
+    }
+}
+
+/// A record found in a ledger.
+pub struct Found {
+    /// It.
+    pub record: Record,
+    /// The hash of the one before it, as it says.
+    pub prior: Hash,
+    /// Its own hash.
+    pub hash: Hash,
+    /// Its bytes with padding.
+    pub length: usize,
+}
+
+/// The length that a record claims in its first bytes, padded.
+pub fn claimed_length(start: &[u8]) -> Option<usize> {
+    let length = u32::from_le_bytes(*start.first_chunk()?) as usize;
+    (length >= HEAD + HASH).then(|| length.next_multiple_of(ALIGN))
+}
+
+/// The record at the start of `bytes`, if it is a whole and valid one.
+pub fn find(bytes: &[u8]) -> Option<Found> {
+    let padded = claimed_length(bytes)?;
+    let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
+    let (record, padding) = bytes.get(..padded)?.split_at(length);
+    let (body, hash) = record.split_at(length - HASH);
+    if *blake3::hash(body).as_bytes() != hash || padding.iter().any(|b| *b != 0) {
+        return None;
+    }
+    let prior = body[5..HEAD].try_into().expect("the head holds it");
+    let record = Record::read(body[4], &body[HEAD..])?;
+    Some(Found { record, prior, hash: hash.try_into().expect("split there"), length: padded })
+}

@@ -1,0 +1,120 @@
+//! After the last round: everybody's last release goes to everybody, from neighbour to neighbour.
+//!
+//! The model is the mean of all last releases. They are public already, each is signed by its author, and every peer
+//! checks each once, so it does not matter who passes them on. All peers end with the same model.
+
+use std::time::Duration;
+
+use super::{Conflict, LINGER, News, Node, OnLoss, REPORT, Transport};
+use crate::ledger::Disk;
+use crate::message::{Final, Head, Message, Outgoing, Release, decode, done};
+
+impl<D: Disk> Node<D> {
+    /// Keeps the own last release.
+    pub(super) fn collect_own_final(&mut self) {
+        let me = self.setup.me as u32;
+        if let Some(last) = self.frames.last().and_then(|f| f.as_final(me, &self.limits)) {
+            self.keep_final(me, last);
+        }
+    }
+
+    /// Keeps a neighbour's last release.
+    pub(super) fn collect_neighbours_final(&mut self, author: u32, prior: Head, release: &Release) {
+        if let Some(signature) = release.signature.filter(|_| release.round == self.limits.rounds) {
+            let last = Final { author, prior, payload: release.payload, signature };
+            self.keep_final(author, last.encode());
+        }
+    }
+
+    /// Takes in a last release that a neighbour passed on; returns why the connection is to be closed, if it is.
+    pub(super) fn receive_final(&mut self, last: &Final, frame: &[u8]) -> Option<String> {
+        let known = self.finals[last.author as usize].as_ref();
+        if known.is_some_and(|known| known.bytes() == frame) {
+            return None;
+        }
+        let author = &self.setup.roster.ids[last.author as usize];
+        if !last.verifies(&self.chain, author, self.limits.rounds) {
+            return Some("a last release with a wrong signature".into());
+        }
+        if let Some(known) = known {
+            // Two valid signatures of one author for one round: whoever passed this on is not to blame.
+            self.news.push(News::Conflict(Conflict {
+                author: last.author,
+                round: self.limits.rounds,
+                first: known.bytes().to_vec(),
+                second: frame.to_vec(),
+                provable: true,
+            }));
+            return None;
+        }
+        self.keep_final(last.author, last.encode());
+        None
+    }
+
+    fn keep_final(&mut self, author: u32, frame: Outgoing) {
+        let slot = &mut self.finals[author as usize];
+        if slot.is_none() {
+            *slot = Some(frame);
+        }
+        if !self.complete && self.finals.iter().all(Option::is_some) {
+            self.complete = true;
+            self.news.push(News::Complete);
+        }
+    }
+
+    /// Passes on what each neighbour was not sent yet.
+    pub(super) fn spread_finals(&mut self, now: Duration, net: &mut dyn Transport) {
+        if self.round < self.limits.rounds {
+            return;
+        }
+        if let OnLoss::Drop(_) = self.setup.on_loss {
+            self.gave_up |= !self.complete && now >= self.progress + self.patience();
+        }
+        let finished = self.complete || self.gave_up;
+        for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
+            let Some(link) = neighbour.link() else { continue };
+            for (sent, last) in neighbour.sent_finals.iter_mut().zip(&self.finals) {
+                if let (false, Some(last)) = (*sent, last) {
+                    net.send(link, last);
+                    *sent = true;
+                }
+            }
+            if finished && !neighbour.sent_done {
+                net.send(link, &done());
+                neighbour.sent_done = true;
+            }
+        }
+        if finished && !self.serving_reported && now >= self.progress + REPORT {
+            let waiting: Vec<u32> = self.active().filter(|n| !n.done).map(|n| n.id).collect();
+            if !waiting.is_empty() {
+                self.serving_reported = true;
+                self.news.push(News::Serving(waiting));
+            }
+        }
+    }
+
+    /// Whether there is nothing left to do, for this peer or for its neighbours.
+    pub fn is_finished(&self, now: Duration) -> bool {
+        let all_done = self.active().all(|n| n.done && n.sent_done);
+        (self.complete || self.gave_up) && (all_done || now >= self.progress + LINGER)
+    }
+
+    /// Whether everybody's last release is here.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The frames of the last releases that are here.
+    pub fn final_frames(&self) -> impl Iterator<Item = &[u8]> {
+        self.finals.iter().flatten().map(Outgoing::bytes)
+    }
+
+    /// The last releases that are here, with their authors, by ascending id.
+    pub fn finals(&self) -> Vec<(u32, Vec<f64>)> {
+        let values = |frame: &Outgoing| match decode(frame.bytes(), &self.limits) {
+            Ok(Message::Final(last)) => Some((last.author, last.payload.values().collect())),
+            _ => None,
+        };
+        self.finals.iter().flatten().filter_map(values).collect()
+    }
+}

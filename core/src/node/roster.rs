@@ -1,0 +1,98 @@
+//! Who takes part, as the study says.
+
+use thiserror::Error;
+
+use crate::graph::{Graph, GraphError};
+use crate::identity::PublicId;
+use crate::names::Names;
+use crate::study::{DataSpec, Layout, NoiseKind, RegularizerSpec, Study};
+
+/// A study that peers cannot run.
+#[derive(Debug, Clone, PartialEq, Error)]
+pub enum RosterError {
+    /// The study is for the simulator.
+    #[error("{0}")]
+    NotForPeers(String),
+    /// The graph cannot be used.
+    #[error("graph: {0}")]
+    Graph(#[from] GraphError),
+    /// The key is not in the study.
+    #[error("the key {0} is not in the study; send that id to whoever wrote the study, who adds it as client.NAME.id")]
+    Unlisted(PublicId),
+}
+
+/// All participants, in the order of their names, and their graph.
+#[derive(Debug, Clone)]
+pub struct Roster {
+    /// Their names.
+    pub names: Names,
+    /// Their keys.
+    pub ids: Vec<PublicId>,
+    /// Where they are reached, if anywhere.
+    pub addresses: Vec<Option<String>>,
+    /// Who speaks with whom.
+    pub graph: Graph,
+}
+
+impl Roster {
+    /// The participants of a study. `rehearsal` allows noise that is not safe to release, and none.
+    pub fn new(study: &Study, rehearsal: bool) -> Result<Self, RosterError> {
+        let refuse = |reason: &str| Err(RosterError::NotForPeers(reason.into()));
+        match &study.data {
+            DataSpec::Files { layout: Layout::Folder, .. } => {}
+            _ => return refuse("data.source: peers hold one file each; set it to \"folder\""),
+        }
+        if let RegularizerSpec::PaperRule { .. } = study.regularizer {
+            return refuse("problem.lambda1 = \"paper\" looks at everybody's data; write a number");
+        }
+        if !rehearsal {
+            match &study.privacy {
+                None => {
+                    return refuse(
+                        "privacy is \"off\"; write a table [privacy], or give --rehearsal for data that anybody may see",
+                    );
+                }
+                Some(_) if !study.algorithm.clips() => {
+                    return refuse(
+                        "algorithm.name: this one does not clip and is not private; choose another, or give --rehearsal",
+                    );
+                }
+                Some(privacy) if privacy.noise != NoiseKind::Secure => {
+                    return refuse(
+                        "privacy.noise = \"fast\" is not safe to release; write \"secure\", or give --rehearsal for data that \
+                         anybody may see",
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        let named: Vec<_> = study.clients.iter().collect();
+        if named.len() < 2 {
+            return refuse("client: peers need at least two tables [client.NAME], each with an id");
+        }
+        if let Some((name, _)) = named.iter().find(|(_, client)| client.id.is_none()) {
+            return refuse(&format!("client.{name}.id is missing; it is what `undertone keygen` prints at {name}"));
+        }
+        let names = Names::listed(named.iter().map(|(name, _)| name.to_string()).collect());
+        let graph = study.build_graph(&names, 0)?;
+        let addresses: Vec<_> = named.iter().map(|(_, client)| client.address.clone()).collect();
+        if study.relay.is_none() {
+            for a in 0..names.len() {
+                let unreachable = |b: &&u32| addresses[a].is_none() && addresses[**b as usize].is_none();
+                if let Some(b) = graph.neighbours(a).iter().find(unreachable) {
+                    let (a, b) = (names.get(a), names.get(*b as usize));
+                    return refuse(&format!(
+                        "client.{a}.address and client.{b}.address are both missing, so neither can reach the other; give one of \
+                         them, or network.relay"
+                    ));
+                }
+            }
+        }
+        Ok(Self { ids: named.iter().filter_map(|(_, client)| client.id).collect(), names, addresses, graph })
+    }
+
+    /// Which participant has this key.
+    pub fn find(&self, id: &PublicId) -> Option<usize> {
+        self.ids.iter().position(|known| known == id)
+    }
+}

@@ -1,0 +1,101 @@
+//! One round of a node: compute, record, and only then have something to send.
+
+use super::{News, Node, Stop};
+use crate::algorithm::View;
+use crate::client::{Protection, Rules, State};
+use crate::ledger::{Disk, Edge, Kind, RoundRecord};
+use crate::records::Scratch;
+
+/// Memory that rounds use again.
+#[derive(Default)]
+pub(super) struct Work {
+    points: Vec<f64>,
+    slots: Vec<u32>,
+    scratch: Scratch,
+    /// w_k(n): private. It is overwritten in every round and goes nowhere.
+    w: Vec<f64>,
+}
+
+impl<D: Disk> Node<D> {
+    /// Round n+1: a fresh release if the ledger allows one, else the last one again.
+    pub(super) fn step(&mut self) -> Result<(), Stop> {
+        let round = self.round + 1;
+        let features = self.limits.features;
+        let Work { points, slots, scratch, w } = &mut self.work;
+        points.clear();
+        let mut squares = 0.0;
+        for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
+            let from = points.len();
+            points.extend_from_slice(neighbour.point(self.round));
+            for ((sum, own), point) in neighbour.disagreement.iter_mut().zip(&self.own).zip(&points[from..]) {
+                *sum += own - point;
+                squares += (own - point) * (own - point);
+            }
+        }
+        slots.clear();
+        slots.extend(0..(points.len() / features) as u32);
+        self.consensus = (squares / slots.len().max(1) as f64).sqrt();
+        let client = self.setup.study.clients.get(&*self.setup.roster.names.get(self.setup.me));
+        let view = View {
+            round,
+            client: self.setup.me,
+            graph: &self.setup.roster.graph,
+            problem: &self.problem,
+            eta: client.and_then(|c| c.eta),
+            own: &self.own,
+            points,
+            slots,
+            records: self.setup.data.records(),
+        };
+        let cost = |n| self.costs.as_ref().map_or(0.0, |c| c.rho(n));
+        let (rho, next_rho) = (cost(round), cost(round + 1));
+        let mut gamma = self.gamma.clone();
+        let mut released = self.own.clone();
+        let fresh = self.ledger.allows(rho);
+        if fresh {
+            let protection = match (&self.setup.study.privacy, &self.costs) {
+                (Some(privacy), Some(costs)) => {
+                    Protection::On { clip: privacy.clip, schedule: &costs.schedule, noise: &self.setup.noise }
+                }
+                _ => Protection::Off,
+            };
+            let factor = self.costs.as_ref().map_or(1.0, |c| c.factor);
+            let rules = Rules { algorithm: &*self.setup.study.algorithm, protection };
+            w.resize(features, 0.0);
+            let state = State { gamma: &mut gamma, w, released: &mut released };
+            rules.round(&view, 0, factor, state, scratch).map_err(|reason| Stop::Round { round, reason })?;
+        } else {
+            // The dual follows from releases alone, and goes on.
+            let weight = self.setup.study.algorithm.dual_weight();
+            for (gamma, d) in gamma.iter_mut().zip(view.disagreement(&mut scratch.vector)) {
+                *gamma += weight * d;
+            }
+        }
+        let edges = self.neighbours.iter().filter(|n| !n.dropped).map(|n| Edge {
+            neighbour: n.id,
+            receipt: *n.receipt_of(self.round),
+            disagreement: n.disagreement.clone(),
+        });
+        let id = self.setup.roster.ids[self.setup.me];
+        let record = RoundRecord {
+            run: self.ledger.run_index(),
+            round,
+            kind: if fresh { Kind::Fresh } else { Kind::Repeat },
+            rho: if fresh { rho } else { 0.0 },
+            next_rho,
+            prior: self.frames.last().map_or_else(|| self.chain.start(&id), |f| f.receipt().head),
+            released: released.clone(),
+            gamma: gamma.clone(),
+            edges: edges.collect(),
+        };
+        let sealed = self.ledger.record(record)?;
+        (self.round, self.own, self.gamma) = (round, released, gamma);
+        if self.frames.len() == 2 {
+            self.frames.remove(0);
+        }
+        self.frames.push(sealed);
+        self.news.push(if fresh { News::Round(round) } else { News::Repeated(round) });
+        self.collect_own_final();
+        Ok(())
+    }
+}

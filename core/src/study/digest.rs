@@ -1,0 +1,66 @@
+//! Whether two peers hold the same study, and if not, where they differ.
+
+use super::{DataSpec, Study, print};
+
+/// Bytes of one part's digest.
+const PART: usize = 16;
+
+/// A digest of everything that all peers must agree on, part by part.
+///
+/// Addresses, paths and what only a simulation needs are left out: they may differ from house to house.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StudyDigest {
+    parts: [[u8; PART]; Self::PARTS.len()],
+}
+
+impl StudyDigest {
+    /// What a digest tells apart.
+    pub const PARTS: [&'static str; 9] =
+        ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client"];
+
+    /// Bytes of the whole.
+    pub const SIZE: usize = PART * Self::PARTS.len();
+
+    /// The digest of a study.
+    pub fn of(study: &Study) -> Self {
+        let mut table = study.to_table();
+        if let DataSpec::Files { schema, .. } = &study.data {
+            table.insert("data".into(), print::print_schema(schema).into());
+        }
+        if let Some(clients) = table.get_mut("client").and_then(|v| v.as_table_mut()) {
+            for (_, client) in clients.iter_mut() {
+                client.as_table_mut().expect("a client is a table").remove("address");
+            }
+        }
+        let parts = Self::PARTS.map(|part| {
+            let text = table.get(part).map(ToString::to_string).unwrap_or_default();
+            let mut hasher = blake3::Hasher::new_derive_key("undertone 2026 part of a study");
+            hasher.update(part.as_bytes()).update(&[0]).update(text.as_bytes());
+            *hasher.finalize().as_bytes().first_chunk().expect("a hash is longer than a part")
+        });
+        Self { parts }
+    }
+
+    /// One hash over all parts.
+    pub fn whole(&self) -> [u8; 32] {
+        blake3::derive_key("undertone 2026 study", self.parts.as_flattened())
+    }
+
+    /// The tables and keys in which two studies differ.
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let differs = |i: &usize| self.parts[*i] != other.parts[*i];
+        (0..Self::PARTS.len()).filter(differs).map(|i| Self::PARTS[i]).collect()
+    }
+
+    /// As it travels.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.parts.as_flattened()
+    }
+
+    /// From what travelled.
+    pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
+        let mut parts = [[0; PART]; Self::PARTS.len()];
+        parts.as_flattened_mut().copy_from_slice(bytes);
+        Self { parts }
+    }
+}

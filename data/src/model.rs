@@ -1,0 +1,185 @@
+//! The fitted model: `model.json`, and predictions from it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use undertone_core::schema::{Cell, OriginalUnits};
+use undertone_core::study::{DataSpec, Study};
+
+use crate::{DataError, table};
+
+/// The fitted model: the mean over clients of what they released last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// In the units in which it was learned.
+    pub w: Vec<f64>,
+    /// The mean over clients and rounds, in the same units, where somebody kept it.
+    pub average: Option<Vec<f64>>,
+    /// `w` in the units of the table; synthetic data has no others.
+    pub original: OriginalUnits,
+}
+
+/// The mean over clients of vectors laid out flat, summed in the order of the clients.
+pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
+    let mut sum = vec![0.0; features];
+    for point in flat.chunks_exact(features) {
+        for (sum, v) in sum.iter_mut().zip(point) {
+            *sum += v;
+        }
+    }
+    let clients = (flat.len() / features) as f64;
+    sum.iter().map(|s| s / clients).collect()
+}
+
+impl Model {
+    /// A model of a study.
+    pub fn new(study: &Study, w: Vec<f64>, average: Option<Vec<f64>>) -> Self {
+        Self { original: original(study, &w), w, average }
+    }
+
+    /// As `model.json` holds it.
+    pub fn to_json(&self, study: &Study) -> Value {
+        let units = |model: &OriginalUnits| {
+            let coefficients: Map<String, Value> =
+                model.coefficients.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
+            json!({ "intercept": model.intercept, "coefficients": coefficients })
+        };
+        let mut json = units(&self.original);
+        json["study"] = json!(study.name);
+        json["loss"] = json!(study.loss.name());
+        json["score"] = json!("intercept + sum of coefficient times column");
+        json["scaled"] = json!({ "released": self.w });
+        if let Some(average) = &self.average {
+            json["average"] = units(&original(study, average));
+            json["scaled"]["average"] = json!(average);
+        }
+        json["prediction"] = match (study.loss.is_classification(), &study.data) {
+            (false, DataSpec::Files { schema, .. }) => json!({ "target": schema.target.name }),
+            (false, DataSpec::Synthetic { .. }) => json!({ "target": "y" }),
+            (true, DataSpec::Files { schema, .. }) => {
+                let [negative, positive] = schema.labels();
+                json!({ "target": schema.target.name, "score below 0": negative, "score above 0": positive })
+            }
+            (true, DataSpec::Synthetic { .. }) => json!({ "target": "y", "score below 0": "-1", "score above 0": "1" }),
+        };
+        json
+    }
+}
+
+fn original(study: &Study, w: &[f64]) -> OriginalUnits {
+    match &study.data {
+        DataSpec::Files { schema, .. } => schema.original_units(w, study.loss.is_classification()),
+        DataSpec::Synthetic { .. } => OriginalUnits {
+            intercept: 0.0,
+            coefficients: w.iter().enumerate().map(|(p, w)| (format!("x{}", p + 1), *w)).collect(),
+        },
+    }
+}
+
+/// A model read back from `model.json`, ready to predict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FittedModel {
+    units: OriginalUnits,
+    /// What is predicted.
+    pub target: String,
+    /// What a score below and above zero stands for; none for regression.
+    pub labels: Option<[String; 2]>,
+}
+
+/// One prediction.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// intercept + sum of coefficient times column.
+    pub score: f64,
+    /// The score's label, for classification.
+    pub label: Option<String>,
+}
+
+impl FittedModel {
+    /// Reads `model.json`.
+    pub fn read(path: &Path) -> Result<Self, DataError> {
+        let wrong = |message: String| DataError::new(path.display(), message);
+        let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e}); check the path")))?;
+        let json: Value = serde_json::from_str(&text)
+            .map_err(|e| wrong(format!("is not a model ({e}); give the model.json of a run or of a peer")))?;
+        let broken =
+            |what: &str| wrong(format!("is not a model: {what} is missing; give a model.json as Undertone wrote it"));
+        let number = |value: &Value| value.as_f64().filter(|v| v.is_finite());
+        let coefficients = json["coefficients"].as_object().ok_or_else(|| broken("coefficients"))?;
+        let coefficients = coefficients.iter().map(|(name, value)| Some((name.clone(), number(value)?)));
+        let text = |value: &Value| value.as_str().map(str::to_string);
+        let prediction = &json["prediction"];
+        Ok(Self {
+            units: OriginalUnits {
+                intercept: number(&json["intercept"]).ok_or_else(|| broken("intercept"))?,
+                coefficients: coefficients.collect::<Option<_>>().ok_or_else(|| broken("a coefficient"))?,
+            },
+            target: text(&prediction["target"]).ok_or_else(|| broken("prediction.target"))?,
+            labels: text(&prediction["score below 0"]).zip(text(&prediction["score above 0"])).map(|(a, b)| [a, b]),
+        })
+    }
+
+    /// The table's columns that the model looks at.
+    fn columns(&self, head: &[String]) -> Vec<String> {
+        let mut columns: Vec<String> = Vec::new();
+        for (feature, _) in &self.units.coefficients {
+            // "sex=f" stands for the column "sex", unless a column is really called that.
+            let column = match feature.split_once('=') {
+                Some((column, _)) if !head.contains(feature) => column,
+                _ => feature,
+            };
+            if !columns.iter().any(|c| c == column) {
+                columns.push(column.into());
+            }
+        }
+        columns
+    }
+
+    /// Predicts every row of a table and hands the prediction to `each`.
+    pub fn predict(
+        &self,
+        data: &Path,
+        mut each: impl FnMut(Prediction) -> Result<(), DataError>,
+    ) -> Result<(), DataError> {
+        let columns = self.columns(&table::head(data)?);
+        let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
+        table::read(data, &wanted, &mut |row, place| {
+            let score = self.score(&columns, row).map_err(|message| DataError::new(place(), message))?;
+            let label = self.labels.as_ref().map(|[below, above]| if score < 0.0 { below } else { above }.clone());
+            each(Prediction { score, label })
+        })
+    }
+
+    fn score(&self, columns: &[String], row: &[Cell]) -> Result<f64, String> {
+        let mut score = self.units.intercept;
+        for (feature, coefficient) in &self.units.coefficients {
+            let whole = columns.iter().position(|c| c == feature);
+            let value = match (whole, feature.split_once('=')) {
+                (Some(at), _) => {
+                    number(&row[at]).ok_or_else(|| format!("column \"{feature}\" needs a finite number"))?
+                }
+                (None, Some((column, word))) => {
+                    let at = columns.iter().position(|c| c == column).expect("asked for");
+                    let text = match &row[at] {
+                        Cell::Text(text) => text.trim().to_string(),
+                        Cell::Number(v) => v.to_string(),
+                        Cell::Missing => return Err(format!("column \"{column}\": the cell is empty")),
+                    };
+                    f64::from(text == word)
+                }
+                (None, None) => unreachable!("every feature's column was asked for"),
+            };
+            score += coefficient * value;
+        }
+        Ok(score)
+    }
+}
+
+fn number(cell: &Cell) -> Option<f64> {
+    match cell {
+        Cell::Number(v) => Some(*v),
+        Cell::Text(text) => text.trim().parse().ok(),
+        Cell::Missing => None,
+    }
+    .filter(|v: &f64| v.is_finite())
+}

@@ -1,0 +1,475 @@
+//! One peer from start to end: data, ledger, network, and the loop between them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use undertone_core::identity::{Identity, PublicId};
+use undertone_core::ledger::{Contents, Disk, Ledger};
+use undertone_core::message::Limits;
+use undertone_core::node::{Conflict, Event, News, Node, OnLoss, Roster, Setup, Stop};
+use undertone_core::privacy::{Noise, Rho};
+use undertone_core::records::Dataset;
+use undertone_core::study::{DataSpec, NoiseKind, Privacy, Study, StudyDigest};
+use undertone_data::{Encoder, Model, mean};
+
+use crate::PeerError;
+use crate::metrics::{Metrics, Standing};
+use crate::network::{self, Input, IrohTransport};
+use crate::state::{StateFolder, write_whole};
+
+/// What a peer is started with.
+pub struct Options {
+    /// The study.
+    pub study: Arc<Study>,
+    /// Its key.
+    pub identity: Arc<Identity>,
+    /// Its table.
+    pub data: PathBuf,
+    /// Its state folder.
+    pub state: PathBuf,
+    /// Where to listen; without it, the port of its own address in the study.
+    pub listen: Option<SocketAddr>,
+    /// What to do about a neighbour that is not there.
+    pub on_loss: OnLoss,
+    /// The epsilon that all studies with this data together may spend, at the study's delta.
+    pub max_epsilon: Option<f64>,
+    /// Whether noise that is not safe to release is accepted.
+    pub rehearsal: bool,
+    /// Where to serve metrics.
+    pub metrics: Option<SocketAddr>,
+    /// Whether records must survive a loss of power; false only for measurements.
+    pub durable: bool,
+}
+
+/// What a peer tells while it runs.
+#[derive(Debug)]
+pub enum Update<'a> {
+    /// It listens.
+    Started(Started<'a>),
+    /// Something happened.
+    News(&'a News, &'a Roster),
+    /// Where it stands.
+    Standing(Standing),
+}
+
+/// How a peer starts.
+#[derive(Debug)]
+pub struct Started<'a> {
+    /// Its name in the study.
+    pub name: &'a str,
+    /// Where it listens.
+    pub listening: &'a [SocketAddr],
+    /// Its neighbours.
+    pub neighbours: Vec<String>,
+    /// Its records.
+    pub records: usize,
+    /// The round after which it goes on.
+    pub round: u32,
+    /// Whether its ledger was started just now.
+    pub new_ledger: bool,
+}
+
+/// How a peer ended.
+#[derive(Debug)]
+pub struct Report {
+    /// Where the results are.
+    pub folder: PathBuf,
+    /// The statement of what was spent.
+    pub statement: Value,
+    /// Whether all rounds were done and everybody's last release is in the model.
+    pub complete: bool,
+    /// Whether it was asked to end before it had finished.
+    pub interrupted: bool,
+    /// Wall time from start to end.
+    pub seconds: f64,
+}
+
+/// Runs a peer until the study is finished, it is interrupted, or it must stop.
+pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
+    let started = Instant::now();
+    let study = &options.study;
+    let roster = Roster::new(study, options.rehearsal).map_err(|e| PeerError::Input(e.to_string()))?;
+    let roster = Arc::new(roster);
+    let id = options.identity.id();
+    let me = roster.find(&id).ok_or_else(|| PeerError::Input(unlisted(&id)))?;
+    let name = roster.names.get(me).into_owned();
+    let data = load(study, &options.data, &name)?;
+    let folder = StateFolder::open(&options.state)?;
+    let digest = StudyDigest::of(study);
+    let allowance = allowance(options, folder.contents()?.as_ref(), &digest)?;
+    let results = folder.results(&study.name, &digest.whole())?;
+    let metrics = Arc::new(Metrics::default());
+    let limits = Limits { features: study.features(), rounds: study.rounds, clients: roster.names.len() };
+    let (network, transport, inputs) = network::start(network::Config {
+        identity: options.identity.clone(),
+        roster: roster.clone(),
+        me,
+        relay: study.relay.clone(),
+        listen: options.listen.unwrap_or_else(|| own_address(roster.addresses[me].as_deref())),
+        limits,
+        metrics: metrics.clone(),
+        serve: options.metrics,
+    })?;
+    let setup = Setup {
+        study: study.clone(),
+        roster: roster.clone(),
+        me,
+        identity: options.identity.clone(),
+        data_hash: data.hash(&options.identity),
+        data: data.dataset,
+        noise: noise(study)?,
+        protected: is_protected(study),
+        on_loss: options.on_loss,
+        allowance,
+        finals: read_finals(&results),
+        time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+    };
+    let records = setup.data.records().len();
+    let node = Node::new(setup, folder.disk(options.durable)?, started.elapsed()).map_err(stopped)?;
+    observe(Update::Started(Started {
+        name: &name,
+        listening: &network.address,
+        neighbours: node.neighbours().map(|(id, _)| roster.names.get(id as usize).into_owned()).collect(),
+        records,
+        round: node.round(),
+        new_ledger: folder.is_new,
+    }));
+    let mut peer =
+        Peer { node, study, roster: &roster, digest, results: &results, metrics: &metrics, started, observe };
+    let ended = peer.converse(transport, inputs);
+    let result = ended.and_then(|interrupted| peer.report(interrupted, options.rehearsal));
+    // Even a peer that must stop says goodbye.
+    network.join();
+    result
+}
+
+fn unlisted(id: &PublicId) -> String {
+    undertone_core::node::RosterError::Unlisted(*id).to_string()
+}
+
+/// What a peer releases is safe if its noise is.
+fn is_protected(study: &Study) -> bool {
+    study.privacy.is_some_and(|p| p.noise == NoiseKind::Secure) && study.algorithm.clips()
+}
+
+fn noise(study: &Study) -> Result<Noise, PeerError> {
+    match study.privacy.map(|p| p.noise) {
+        None => Ok(Noise::off()),
+        Some(NoiseKind::Fast) => Ok(Noise::fast(study.seed)),
+        Some(NoiseKind::Secure) => Noise::secure().map_err(|e| PeerError::Machine(e.to_string())),
+    }
+}
+
+struct Data {
+    dataset: Dataset,
+    rows: Vec<f64>,
+    targets: Vec<f64>,
+}
+
+impl Data {
+    fn hash(&self, identity: &Identity) -> [u8; 32] {
+        identity.fingerprint([&self.rows[..], &self.targets[..]])
+    }
+}
+
+fn load(study: &Study, path: &Path, name: &str) -> Result<Data, PeerError> {
+    let DataSpec::Files { schema, .. } = &study.data else { unreachable!("the roster refuses other sources") };
+    let encoder = Encoder { schema, classification: study.loss.is_classification() };
+    let loaded = encoder.read(path, name).map_err(|e| PeerError::Input(e.to_string()))?;
+    let clip = study.privacy.filter(|_| study.algorithm.clips()).map(|p| p.clip);
+    let dataset = Dataset::new(&loaded.rows, &loaded.targets, study.features(), clip);
+    Ok(Data { dataset, rows: loaded.rows, targets: loaded.targets })
+}
+
+/// Where to listen for a peer that is reached at `address`: at loopback if that is where it is reached, else everywhere.
+fn own_address(address: Option<&str>) -> SocketAddr {
+    let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let Some(address) = address else { return (everywhere, 0).into() };
+    match address.parse::<SocketAddr>() {
+        Ok(socket) if socket.ip().is_loopback() => socket,
+        _ => (everywhere, address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0)).into(),
+    }
+}
+
+/// The rho that this study may spend under the owner's limit; refuses a study that would pass it.
+fn allowance(options: &Options, ledger: Option<&Contents>, digest: &StudyDigest) -> Result<Option<f64>, PeerError> {
+    let (Some(limit), Some(privacy)) = (options.max_epsilon, &options.study.privacy) else {
+        return match options.max_epsilon {
+            Some(_) => {
+                Err(PeerError::Input("--max-epsilon: this study has no privacy, so no limit can be kept".into()))
+            }
+            None => Ok(None),
+        };
+    };
+    let limit_rho = match undertone_core::privacy::Epsilon::new(limit) {
+        Ok(epsilon) => privacy.accountant.rho(epsilon, privacy.delta).get(),
+        Err(e) => return Err(PeerError::Input(format!("--max-epsilon: {e}"))),
+    };
+    let runs = ledger.map_or(&[][..], |l| &l.runs);
+    if !is_protected(&options.study) || ledger.is_some_and(|l| l.spent().is_none()) {
+        return Err(PeerError::Input(
+            "--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be kept"
+                .into(),
+        ));
+    }
+    let others: f64 = runs.iter().filter(|r| r.begin.study != digest.whole()).map(|r| r.spent).sum();
+    let begun = runs.iter().any(|r| r.begin.study == digest.whole());
+    let left = limit_rho - others;
+    let promised = promised(&options.study, privacy, &options.identity.id());
+    if !begun && promised > left {
+        let total =
+            privacy.accountant.epsilon(Rho::new(others + promised).expect("a sum of rhos"), privacy.delta).get();
+        return Err(PeerError::Input(format!(
+            "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {:e} after \
+             this study; nothing was sent. Raise the limit, or ask for a study with a smaller budget",
+            privacy.delta.get()
+        )));
+    }
+    Ok(Some(left.max(0.0)))
+}
+
+/// The rho of the whole study at this peer.
+fn promised(study: &Study, privacy: &Privacy, id: &PublicId) -> f64 {
+    let schedule = study.schedule(privacy).expect("checked with the study");
+    let own = study.clients.values().find(|c| c.id.as_ref() == Some(id));
+    schedule.spent(study.rounds).get() * own.map_or(1.0, |client| study.budget_factor(&schedule, client))
+}
+
+fn stopped(stop: Stop) -> PeerError {
+    match stop {
+        Stop::Ledger(_) => PeerError::Machine(stop.to_string()),
+        _ => PeerError::Input(stop.to_string()),
+    }
+}
+
+/// The last releases of a study that was finished before.
+fn read_finals(results: &Path) -> Vec<Vec<u8>> {
+    let Ok(bytes) = std::fs::read(results.join("finals")) else { return Vec::new() };
+    let mut rest = &bytes[..];
+    let mut frames = Vec::new();
+    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+        let Some((frame, tail)) = tail.split_at_checked(u32::from_le_bytes(*length) as usize) else { break };
+        frames.push(frame.to_vec());
+        rest = tail;
+    }
+    frames
+}
+
+struct Peer<'a, D> {
+    node: Node<D>,
+    study: &'a Study,
+    roster: &'a Roster,
+    digest: StudyDigest,
+    results: &'a Path,
+    metrics: &'a Metrics,
+    started: Instant,
+    observe: &'a mut dyn FnMut(Update),
+}
+
+/// How often those who watch are told.
+const TELL: Duration = Duration::from_millis(100);
+
+impl<D: Disk> Peer<'_, D> {
+    /// The loop. Returns whether it was interrupted.
+    fn converse(&mut self, mut net: IrohTransport, mut inputs: mpsc::Receiver<Input>) -> Result<bool, PeerError> {
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let clock = clock.map_err(|e| PeerError::Machine(format!("no clock ({e})")))?;
+        let mut told = Duration::ZERO;
+        self.node.handle(Event::Tick, self.now(), &mut net).map_err(stopped)?;
+        loop {
+            self.tell(&mut told)?;
+            if self.node.is_finished(self.now()) {
+                return Ok(false);
+            }
+            let wait = self.node.deadline().saturating_sub(self.now()).min(Duration::from_secs(1));
+            let input = match inputs.try_recv() {
+                Ok(input) => Some(input),
+                Err(_) => clock.block_on(async { tokio::time::timeout(wait, inputs.recv()).await }).ok().flatten(),
+            };
+            let now = self.now();
+            match input {
+                None => self.node.handle(Event::Tick, now, &mut net),
+                Some(Input::Up { link, peer, out }) => {
+                    net.learn(link, out);
+                    self.node.handle(Event::Up { link, peer }, now, &mut net)
+                }
+                Some(Input::Frame { link, frame }) => {
+                    self.node.handle(Event::Frame { link, frame: &frame }, now, &mut net)
+                }
+                Some(Input::Down { link, reason }) => {
+                    net.forget(link);
+                    self.node.handle(Event::Down { link, reason }, now, &mut net)
+                }
+                Some(Input::Unreachable { peer, reason }) => {
+                    tracing::debug!(peer = %self.roster.names.get(peer as usize), reason, "cannot be reached");
+                    self.node.handle(Event::Unreachable { peer, reason }, now, &mut net)
+                }
+                Some(Input::Interrupt) => return Ok(true),
+            }
+            .map_err(stopped)?;
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Passes news on, and now and then how things stand.
+    fn tell(&mut self, told: &mut Duration) -> Result<(), PeerError> {
+        for news in self.node.take_news() {
+            self.log(&news);
+            match &news {
+                News::Complete => self.write_model()?,
+                News::Conflict(conflict) => self.write_conflict(conflict)?,
+                _ => {}
+            }
+            (self.observe)(Update::News(&news, self.roster));
+        }
+        let now = self.now();
+        if now >= *told + TELL || self.node.round() == self.study.rounds {
+            *told = now;
+            let standing = self.standing();
+            self.metrics.update(&standing);
+            (self.observe)(Update::Standing(standing));
+        }
+        Ok(())
+    }
+
+    fn log(&self, news: &News) {
+        let name = |id: &u32| self.roster.names.get(*id as usize).into_owned();
+        match news {
+            News::Greeted(id) => tracing::info!(neighbour = name(id), "connected"),
+            News::Lost(id, reason) => tracing::warn!(neighbour = name(id), reason, "connection lost"),
+            News::Waiting(id) => {
+                tracing::warn!(neighbour = name(id), round = self.node.round(), "waiting for a neighbour");
+            }
+            News::Refused(id, reason) => tracing::warn!(neighbour = name(id), reason, "no conversation"),
+            News::Round(round) => tracing::debug!(round, "released"),
+            News::Repeated(round) => {
+                tracing::warn!(round, "repeated the last release: the round was charged already or the budget is spent")
+            }
+            News::Dropped { neighbour, theirs, left } => tracing::warn!(
+                neighbour = name(neighbour),
+                by = if *theirs { "the other end" } else { "this peer" },
+                neighbours_left = left,
+                "edge dropped"
+            ),
+            News::Conflict(c) => {
+                tracing::error!(author = name(&c.author), round = c.round, "said two different things")
+            }
+            News::Complete => tracing::info!("everybody's last release is here"),
+            News::Serving(ids) => {
+                let waiting: Vec<String> = ids.iter().map(name).collect();
+                tracing::info!(neighbours = waiting.join(", "), "finished; staying for neighbours that are not");
+            }
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let run = self.node.ledger().run();
+        let epsilon = |rho: f64| match &self.study.privacy {
+            Some(p) => Rho::new(rho).map_or(f64::NAN, |rho| p.accountant.epsilon(rho, p.delta).get()),
+            None => 0.0,
+        };
+        let spent = epsilon(run.spent);
+        Standing {
+            round: self.node.round(),
+            rounds: self.study.rounds,
+            neighbours: self.node.neighbours().count(),
+            connected: self.node.neighbours().filter(|n| n.1).count(),
+            repeated: run.round - run.fresh,
+            spent,
+            remaining: (run.begin.epsilon - spent).max(0.0),
+            consensus: self.node.consensus(),
+        }
+    }
+
+    /// model.json, and the frames behind it.
+    fn write_model(&self) -> Result<(), PeerError> {
+        let finals = self.node.finals();
+        let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
+        let model = Model::new(self.study, mean(&flat, self.study.features()), None);
+        let mut json = model.to_json(self.study);
+        let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
+        json["clients"] = json!(names);
+        write_whole(&self.results.join("model.json"), pretty(&json).as_bytes())?;
+        let mut frames = Vec::new();
+        for frame in self.node.final_frames() {
+            frames.extend((frame.len() as u32).to_le_bytes());
+            frames.extend_from_slice(frame);
+        }
+        write_whole(&self.results.join("finals"), &frames)
+    }
+
+    /// Both sides of a contradiction, for whoever must judge it.
+    fn write_conflict(&self, conflict: &Conflict) -> Result<(), PeerError> {
+        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let name = self.roster.names.get(conflict.author as usize);
+        let json = json!({
+            "author": name,
+            "id": self.roster.ids[conflict.author as usize].to_string(),
+            "study": hex(&self.digest.whole()),
+            "round": conflict.round,
+            "first": hex(&conflict.first),
+            "second": hex(&conflict.second),
+            "both_signed": conflict.provable,
+        });
+        let file = format!("conflict-{}-{}.json", conflict.author, conflict.round);
+        write_whole(&self.results.join(file), pretty(&json).as_bytes())
+    }
+
+    fn report(&mut self, interrupted: bool, rehearsal: bool) -> Result<Report, PeerError> {
+        let complete = self.node.is_complete();
+        let rounds_done = self.node.round() == self.study.rounds;
+        if rounds_done && !complete && !interrupted {
+            self.write_model()?;
+        }
+        let statement = self.statement(rehearsal);
+        write_whole(&self.results.join("statement.json"), pretty(&statement).as_bytes())?;
+        Ok(Report {
+            folder: self.results.into(),
+            statement,
+            complete,
+            interrupted: interrupted && !complete,
+            seconds: self.started.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// What this peer spent, as statement.json holds it.
+    fn statement(&self, rehearsal: bool) -> Value {
+        let ledger: &Ledger<D> = self.node.ledger();
+        let run = ledger.run();
+        let standing = self.standing();
+        let names =
+            |ids: Vec<u32>| ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect::<Vec<_>>();
+        let total = ledger
+            .contents()
+            .spent()
+            .zip(self.study.privacy)
+            .and_then(|(rho, p)| Some(p.accountant.epsilon(Rho::new(rho).ok()?, p.delta).get()));
+        let protected = run.begin.protected;
+        json!({
+            "study": self.study.name,
+            "study_hash": self.digest.whole().iter().map(|b| format!("{b:02x}")).collect::<String>(),
+            "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "repeated": run.round - run.fresh },
+            "protected": protected,
+            "rehearsal": rehearsal && !protected,
+            "rho": run.spent,
+            "epsilon": protected.then_some(standing.spent),
+            "delta": self.study.privacy.map(|p| p.delta.get()),
+            "accountant": self.study.privacy.map(|p| p.accountant.name()),
+            "epsilon_of_all_studies_with_this_data": total,
+            "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),
+            "clients_in_model": names(self.node.finals().iter().map(|f| f.0).collect()).len(),
+            "clients": self.roster.names.len(),
+        })
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{}\n", serde_json::to_string_pretty(value).expect("plain values"))
+}

@@ -1,0 +1,177 @@
+//! The state folder of a data set: its ledger, and the results of its studies.
+//!
+//! ```text
+//! DIR/ledger              what was spent; never to be edited, copied back or removed
+//! DIR/lock                held by the one process that uses the folder
+//! DIR/NAME-HASH/          the result of one study
+//! ```
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use undertone_core::ledger::{Contents, Disk};
+
+use crate::PeerError;
+
+/// A ledger on a real disk.
+#[derive(Debug)]
+pub struct FileDisk {
+    file: File,
+    /// False only in measurements: nothing then survives a loss of power.
+    durable: bool,
+}
+
+impl FileDisk {
+    fn open(path: &Path, durable: bool) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        Ok(Self { file, durable })
+    }
+}
+
+impl Disk for FileDisk {
+    fn size(&mut self) -> io::Result<u64> {
+        self.file.metadata().map(|m| m.len())
+    }
+
+    fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        let mut got = 0;
+        while got < count {
+            match read_at(&self.file, &mut bytes[got..], at + got as u64) {
+                Ok(0) => break,
+                Ok(more) => got += more,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        bytes.truncate(got);
+        Ok(bytes)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        write_all_at(&self.file, bytes, at)?;
+        if self.durable { self.file.sync_data() } else { Ok(()) }
+    }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, bytes, at)
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(not(unix))]
+fn read_at(mut file: &File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    use io::{Read, Seek, SeekFrom};
+    file.seek(SeekFrom::Start(at))?;
+    file.read(bytes)
+}
+
+#[cfg(not(unix))]
+fn write_all_at(mut file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    use io::{Seek, SeekFrom, Write};
+    file.seek(SeekFrom::Start(at))?;
+    file.write_all(bytes)
+}
+
+/// A state folder that this process alone uses.
+#[derive(Debug)]
+pub struct StateFolder {
+    path: PathBuf,
+    _lock: File,
+    /// Whether the ledger was started just now.
+    pub is_new: bool,
+}
+
+const LEDGER: &str = "ledger";
+const LOCK: &str = "lock";
+
+impl StateFolder {
+    /// Takes a folder, or makes one. The lock goes when the process ends, however it ends.
+    pub fn open(path: &Path) -> Result<Self, PeerError> {
+        let broken = |what: &str, e: io::Error| PeerError::Machine(format!("{}: {what} ({e})", path.display()));
+        fs::create_dir_all(path).map_err(|e| broken("the state folder cannot be made", e))?;
+        let entries = fs::read_dir(path).map_err(|e| broken("the state folder cannot be listed", e))?;
+        let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
+        let is_new = !names.iter().any(|name| name == LEDGER);
+        if is_new && names.iter().any(|name| name != LOCK) {
+            return Err(PeerError::Input(format!(
+                "{}: holds files but no ledger; if its ledger was lost, what this data has spent is unknown and it must not \
+                 take part in a study again; if the folder is a wrong one, give another",
+                path.display()
+            )));
+        }
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
+        let lock = lock
+            .map_err(|e| broken("the state folder cannot be written, and nothing is sent that is not recorded", e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(PeerError::Input(format!(
+                    "{}: another process uses this state folder; stop it first",
+                    path.display()
+                )));
+            }
+            Err(TryLockError::Error(e)) => return Err(broken("the state folder cannot be locked", e)),
+        }
+        Ok(Self { path: path.into(), _lock: lock, is_new })
+    }
+
+    /// The ledger's file, made now if there is none.
+    pub fn disk(&self, durable: bool) -> Result<FileDisk, PeerError> {
+        let path = self.path.join(LEDGER);
+        let disk = FileDisk::open(&path, durable).and_then(|disk| {
+            // The file's name must survive too.
+            if self.is_new && durable {
+                File::open(&self.path)?.sync_all()?;
+            }
+            Ok(disk)
+        });
+        disk.map_err(|e| {
+            PeerError::Machine(format!(
+                "{}: cannot be opened for writing ({e}), and nothing is sent that is not recorded; make it writable",
+                path.display()
+            ))
+        })
+    }
+
+    /// What the ledger says, if it says anything yet.
+    pub fn contents(&self) -> Result<Option<Contents>, PeerError> {
+        if self.is_new { Ok(None) } else { read_ledger(&self.path) }
+    }
+
+    /// The folder for the result of a study.
+    pub fn results(&self, name: &str, study: &[u8; 32]) -> Result<PathBuf, PeerError> {
+        let plain: String =
+            name.chars().map(|c| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' }).take(60).collect();
+        let hash: String = study[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = self.path.join(format!("{plain}-{hash}"));
+        fs::create_dir_all(&path)
+            .map_err(|e| PeerError::Machine(format!("{}: cannot be made ({e})", path.display())))?;
+        Ok(path)
+    }
+}
+
+/// What the ledger in a state folder says, without taking the folder; `None` if nothing was recorded yet.
+pub fn read_ledger(folder: &Path) -> Result<Option<Contents>, PeerError> {
+    let path = folder.join(LEDGER);
+    let wrong = |reason: &dyn std::fmt::Display| PeerError::Input(format!("{}: {reason}", path.display()));
+    let file = File::open(&path).map_err(|e| wrong(&format!("cannot be read ({e}); give a state folder of a peer")))?;
+    Contents::read(&mut FileDisk { file, durable: true }).map_err(|e| wrong(&e))
+}
+
+/// Writes a file so that a reader sees the old one or the new one, never half of one.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PeerError> {
+    let new = path.with_extension("new");
+    let written = File::create(&new).and_then(|mut file| {
+        io::Write::write_all(&mut file, bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    });
+    written.map_err(|e| PeerError::Machine(format!("{}: cannot be written ({e})", path.display())))
+}
