@@ -1,5 +1,6 @@
-//! Undertone's side of the benchmarks: `network`, `clients`, `copy` and `noise`. `bench/run` calls them beside the
-//! rivals.
+//! Undertone's side of the benchmarks, which `bench/run` calls beside the rivals.
+
+mod peers;
 
 use std::time::Instant;
 
@@ -23,7 +24,17 @@ fn main() {
         Some("clients") => clients(number(1, 1_000_000)),
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
-        _ => eprintln!("usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise"),
+        Some("memory") => peers::memory(number(1, 4000) as u32),
+        Some("loopback") => {
+            let word = |i: usize, word: &str| arguments.get(i).is_some_and(|a| a == word);
+            let noise = if word(2, "secure") { "secure" } else { "fast" };
+            peers::loopback(number(1, 8), noise, word(3, "durable"), number(4, 5) as u64);
+        }
+        Some("fdatasync") => peers::fdatasync(number(1, 10), number(2, 5) as u64),
+        _ => eprintln!(
+            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise | memory [ROUNDS] | \
+             loopback [P] [fast|secure] [durable|plain] [SECONDS] | fdatasync [WRITERS] [SECONDS]"
+        ),
     }
 }
 

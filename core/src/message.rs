@@ -60,7 +60,7 @@ impl Limits {
 
     /// Whether the frame of a round is signed.
     pub fn signs(&self, round: u32) -> bool {
-        round.is_multiple_of(SIGN_EVERY) || round == self.rounds
+        round > 0 && (round.is_multiple_of(SIGN_EVERY) || round == self.rounds)
     }
 }
 

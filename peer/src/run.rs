@@ -285,7 +285,7 @@ impl<D: Disk> Peer<'_, D> {
             if self.node.is_finished(self.now()) {
                 return Ok(false);
             }
-            let wait = self.node.deadline().saturating_sub(self.now()).min(Duration::from_secs(1));
+            let wait = self.node.deadline(self.now()).saturating_sub(self.now()).min(Duration::from_secs(1));
             let input = match inputs.try_recv() {
                 Ok(input) => Some(input),
                 Err(_) => clock.block_on(async { tokio::time::timeout(wait, inputs.recv()).await }).ok().flatten(),

@@ -152,15 +152,17 @@ const WINDOW: usize = 1 << 16;
 const AHEAD: usize = 1 << 16;
 
 impl Contents {
-    /// Reads a ledger; `None` if the file is empty.
+    /// Reads a ledger; `None` if nothing was recorded yet.
     pub fn read(disk: &mut impl Disk) -> Result<Option<Self>, LedgerError> {
         let unreadable = |e| LedgerError::Disk("read", e);
         let size = disk.size().map_err(unreadable)?;
         let written = last_written(disk, size).map_err(unreadable)?;
-        if written == 0 {
-            return Ok(None);
-        }
-        let first = read_record(disk, 0).map_err(unreadable)?.ok_or(LedgerError::NotALedger)?;
+        let first = match read_record(disk, 0).map_err(unreadable)? {
+            Some(first) => first,
+            // Cut off while its first record was written: nothing can have been recorded, let alone sent.
+            None if written <= record::first_length() => return Ok(None),
+            None => return Err(LedgerError::NotALedger),
+        };
         let (Record::Owner(owner), bytes) = (first.0.record, first.1) else { return Err(LedgerError::NotALedger) };
         let end = bytes.len() as u64;
         let mut contents = Self {
@@ -481,11 +483,6 @@ impl<D: Disk> Ledger<D> {
     fn append(&mut self, record: Record) -> Result<(), LedgerError> {
         self.contents.append(&mut self.disk, record)
     }
-
-    /// The disk, for tests.
-    pub fn into_disk(self) -> D {
-        self.disk
-    }
 }
 
 impl Contents {
@@ -493,6 +490,7 @@ impl Contents {
     fn start(disk: &mut impl Disk, owner: PublicId) -> Result<Self, LedgerError> {
         let size = disk.size().map_err(|e| LedgerError::Disk("read", e))?;
         let (bytes, hash) = Record::Owner(owner).encode(&[0; 32]);
+        debug_assert_eq!(bytes.len() as u64, record::first_length());
         disk.write(0, &bytes).map_err(|e| LedgerError::Disk("written", e))?;
         let end = bytes.len() as u64;
         Ok(Self {

@@ -176,6 +176,11 @@ pub fn longest(features: usize, degree: usize) -> usize {
     (HEAD + HASH + round.max(200 + LONGEST_NAME)).next_multiple_of(ALIGN)
 }
 
+/// Bytes of the first record.
+pub fn first_length() -> u64 {
+    (HEAD + MAGIC.len() + 2 + 32 + HASH).next_multiple_of(ALIGN) as u64
+}
+
 impl Record {
     /// The record after one with hash `prior`, padded, and its own hash.
     pub fn encode(&self, prior: &Hash) -> (Vec<u8>, Hash) {

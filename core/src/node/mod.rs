@@ -369,7 +369,9 @@ impl<D: Disk> Node<D> {
 
     fn resume(&mut self, resumed: Resumed) {
         self.frames = resumed.frames;
+        let mut counted = Vec::new();
         if let Some(last) = resumed.last {
+            counted.extend(last.edges.iter().map(|edge| edge.neighbour));
             self.round = last.round;
             self.own = last.released;
             self.gamma = last.gamma;
@@ -381,7 +383,10 @@ impl<D: Disk> Node<D> {
             }
         }
         for id in resumed.dropped {
-            if let Some(index) = self.neighbours.iter().position(|n| n.id == id) {
+            let Some(index) = self.neighbours.iter().position(|n| n.id == id) else { continue };
+            self.neighbours[index].dropped = true;
+            // If it was dropped after the last round, its share is still in the dual.
+            if counted.contains(&id) {
                 self.forget_edge(index);
             }
         }
@@ -407,28 +412,26 @@ impl<D: Disk> Node<D> {
     }
 
     /// When a tick is due, if nothing happens before.
-    pub fn deadline(&self) -> Duration {
-        let greetings = self.links.values().filter(|c| !c.greeted).map(|c| c.since + HELLO_PATIENCE);
-        let mut due = greetings.fold(self.progress.max(self.asked) + STALL, Duration::min);
+    pub fn deadline(&self, now: Duration) -> Duration {
+        let mut due = self.progress.max(self.asked) + STALL;
+        // What was due before now is done, or waits for something else than time.
+        let mut at = |time: Duration| due = if time > now { due.min(time) } else { due };
+        self.links.values().filter(|c| !c.greeted).for_each(|c| at(c.since + HELLO_PATIENCE));
         if self.round == self.limits.rounds {
-            due = due.min(self.progress + self.patience());
-            if !self.serving_reported {
-                due = due.min(self.progress + REPORT);
-            }
+            at(self.progress + self.patience());
+            at(self.progress + REPORT);
         }
-        for n in self.neighbours.iter().filter(|n| !n.dropped && n.link().is_none()) {
+        for n in self.active().filter(|n| n.link().is_none()) {
             if !n.dialling && self.is_dialable(n.id) {
-                due = due.min(n.next_dial);
+                at(n.next_dial);
             }
             let lost = n.lost_since.unwrap_or_default();
-            if !n.reported {
-                due = due.min(lost + REPORT);
-            }
+            at(lost + REPORT);
             if let OnLoss::Drop(patience) = self.setup.on_loss {
-                due = due.min(lost + patience);
+                at(lost + patience);
             }
         }
-        due
+        due.max(now)
     }
 
     /// How long nothing may happen after the last round before this peer leaves.
@@ -459,9 +462,9 @@ impl<D: Disk> Node<D> {
         &self.ledger
     }
 
-    /// Ends the node and gives back its disk, for tests.
-    pub fn into_disk(self) -> D {
-        self.ledger.into_disk()
+    /// gamma_k.
+    pub fn dual(&self) -> &[f64] {
+        &self.gamma
     }
 
     /// The participants.

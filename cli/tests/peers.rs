@@ -1,0 +1,467 @@
+//! Real peers: processes of their own, over loopback, with real encryption and real disks.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn undertone() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_undertone"))
+}
+
+/// What went to standard error.
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A study with its keys and data in a folder.
+struct Party {
+    folder: tempfile::TempDir,
+    names: Vec<String>,
+    metrics: Vec<u16>,
+    rounds: u32,
+}
+
+impl Party {
+    fn new(count: usize, rounds: u32, graph: &str, noise: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<String> = (0..count).map(|k| format!("site{k}")).collect();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let mut study = format!(
+            "name = \"trial\"\nseed = 11\nrounds = {rounds}\n\
+             [problem]\nloss = \"squared\"\nregularizer = \"l2\"\nlambda = 0.01\n\
+             [data]\nsource = \"folder\"\npath = \"data\"\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\nintercept = true\n\
+             bounds.a = [0, 10]\nbounds.b = [0, 10]\nbounds.y = [0, 10]\n\
+             [graph]\n{graph}\n\
+             [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n\
+             [privacy]\nepsilon = 3.0\ndelta = 1e-5\nclip = 0.5\nnoise = \"{noise}\"\n"
+        );
+        let held: Vec<_> = names
+            .iter()
+            .map(|_| (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap()))
+            .collect();
+        for (k, name) in names.iter().enumerate() {
+            let output = undertone().arg("keygen").arg(folder.path().join(format!("{name}.key"))).output().unwrap();
+            assert!(output.status.success(), "{}", errors(&output));
+            let id = String::from_utf8(output.stdout).unwrap();
+            let port = held[k].0.local_addr().unwrap().port();
+            study += &format!("[client.{name}]\nid = \"{}\"\naddress = \"127.0.0.1:{port}\"\n", id.trim());
+            let mut table = String::from("a,b,y\n");
+            for j in 0..400 {
+                let (a, b) = ((j * 7 + k * 3) % 101, (j * 13 + k * 5) % 97);
+                let (a, b) = (a as f64 / 10.1, b as f64 / 9.7);
+                table += &format!("{a:.3},{b:.3},{:.3}\n", (2.0 + 0.5 * a - 0.2 * b).clamp(0.0, 10.0));
+            }
+            std::fs::write(folder.path().join(format!("data/{name}.csv")), table).unwrap();
+        }
+        std::fs::write(folder.path().join("study.toml"), study).unwrap();
+        let metrics = held.iter().map(|(_, tcp)| tcp.local_addr().unwrap().port()).collect();
+        Self { folder, names, metrics, rounds }
+    }
+
+    fn path(&self, part: &str) -> PathBuf {
+        self.folder.path().join(part)
+    }
+
+    fn state(&self, k: usize) -> PathBuf {
+        self.path(&format!("state-{}", self.names[k]))
+    }
+
+    fn log(&self, k: usize) -> PathBuf {
+        self.path(&format!("{}.log", self.names[k]))
+    }
+
+    fn command(&self, k: usize) -> Command {
+        let mut command = undertone();
+        command.current_dir(self.folder.path()).arg("peer").args(["--study", "study.toml"]);
+        command.arg("--key").arg(format!("{}.key", self.names[k]));
+        command.arg("--data").arg(format!("data/{}.csv", self.names[k])).arg("--state").arg(self.state(k));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn spawn(&self, k: usize, more: &[&str]) -> Child {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log(k)).unwrap();
+        let port = format!("127.0.0.1:{}", self.metrics[k]);
+        let mut command = self.command(k);
+        command.args(["--metrics", &port]).args(more).stdout(Stdio::null()).stderr(log);
+        command.spawn().unwrap()
+    }
+
+    fn spawn_all(&self, more: &[&str]) -> Vec<Child> {
+        (0..self.names.len()).map(|k| self.spawn(k, more)).collect()
+    }
+
+    /// The round that a peer's metrics page shows.
+    fn round(&self, k: usize) -> Option<u32> {
+        let page = self.page(k)?;
+        page.lines().find_map(|line| line.strip_prefix("undertone_round ")?.parse().ok())
+    }
+
+    fn page(&self, k: usize) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.metrics[k])).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        Some(page)
+    }
+
+    fn result(&self, k: usize, file: &str) -> Value {
+        let folder = results(&self.state(k));
+        serde_json::from_str(&std::fs::read_to_string(folder.join(file)).unwrap()).unwrap()
+    }
+
+    fn logs(&self) -> String {
+        let log = |k| format!("--- {}\n{}", self.names[k], std::fs::read_to_string(self.log(k)).unwrap_or_default());
+        (0..self.names.len()).map(log).collect()
+    }
+}
+
+fn results(state: &Path) -> PathBuf {
+    let folders = std::fs::read_dir(state).unwrap().map(|e| e.unwrap().path());
+    folders.into_iter().find(|path| path.is_dir()).expect("a folder of results")
+}
+
+/// Waits for processes that must end well within two minutes.
+fn wait(party: &Party, children: &mut [Child]) {
+    let started = Instant::now();
+    for child in children.iter_mut() {
+        loop {
+            match child.try_wait().unwrap() {
+                Some(status) => {
+                    assert!(status.success(), "{status}\n{}", party.logs());
+                    break;
+                }
+                None if started.elapsed() > Duration::from_secs(120) => panic!("hangs\n{}", party.logs()),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+/// Waits until something holds.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+}
+
+fn simulate(party: &Party, more: &[&str], out: &str) -> Value {
+    let output = undertone()
+        .current_dir(party.folder.path())
+        .args(["simulate", "study.toml", "--out", out])
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = std::fs::read_to_string(party.path(out).join("model.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
+    let party = Party::new(10, 300, "kind = \"random\"\nmean_degree = 3", "secure");
+    wait(&party, &mut party.spawn_all(&[]));
+    let models: Vec<Value> = (0..10).map(|k| party.result(k, "model.json")).collect();
+    assert!(models.iter().all(|m| m["scaled"] == models[0]["scaled"]), "all end with one model");
+    let own = numbers(&models[0]["scaled"]["released"]);
+    // Without noise and without clipping the same study ends at the central solution.
+    let exact = ["--set", "privacy=off", "--set", "rounds=5000", "--set", "algorithm.eta=0.3"];
+    let central = simulate(&party, &exact, "central");
+    let central = numbers(&central["scaled"]["released"]);
+    // Secure noise is another draw in every run. If the peers' error has the simulations' law it is larger than 19 of
+    // their draws with probability 1/20, and, with an error that is nearly a norm of 3 normals, twice as large as the
+    // largest of them with less than 1 in 100,000.
+    let draws = (0..19).map(|i| {
+        let model = simulate(&party, &[], &format!("draw{i}"));
+        distance(&numbers(&model["scaled"]["released"]), &central)
+    });
+    let largest = draws.fold(0.0, f64::max);
+    let error = distance(&own, &central);
+    assert!(error <= 2.0 * largest, "peers {error}, simulations at most {largest}");
+    assert!(distance(&[0.0; 3], &central) > 2.0 * largest, "a model that learned nothing must not pass");
+    for k in 0..10 {
+        let statement = party.result(k, "statement.json");
+        assert_eq!(statement["rounds"]["computed"], 300);
+        let epsilon = statement["epsilon"].as_f64().unwrap();
+        assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
+    }
+    let show = undertone().args(["ledger", "show"]).arg(party.state(3)).output().unwrap();
+    let show = String::from_utf8(show.stdout).unwrap();
+    assert!(show.contains("300 of 300") && show.contains("in all: epsilon 3.000000 at delta 1e-5"), "{show}");
+    let predicted = undertone()
+        .args(["predict", "--model"])
+        .arg(results(&party.state(0)).join("model.json"))
+        .arg("--data")
+        .arg(party.path("data/site0.csv"))
+        .output()
+        .unwrap();
+    let predictions = String::from_utf8_lossy(&predicted.stdout).lines().count();
+    assert_eq!(predictions, 401, "{}", errors(&predicted));
+}
+
+#[test]
+fn real_peers_and_simulator_agree_to_the_last_bit() {
+    let party = Party::new(5, 120, "kind = \"ring\"", "fast");
+    let expected = simulate(&party, &[], "simulated");
+    wait(&party, &mut party.spawn_all(&["--rehearsal", "--no-sync"]));
+    for k in 0..5 {
+        let model = party.result(k, "model.json");
+        assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
+        assert_eq!(model["coefficients"], expected["coefficients"]);
+        assert_eq!(party.result(k, "statement.json")["protected"], false);
+    }
+    let show = undertone().args(["ledger", "show"]).arg(party.state(0)).output().unwrap();
+    assert!(String::from_utf8(show.stdout).unwrap().contains("no bound"));
+}
+
+/// Kills peers at random moments and starts them again. 20 times here, as often as UNDERTONE_KILLS says in a soak.
+#[test]
+fn killed_peers_come_back_and_nothing_is_lost() {
+    let kills: u32 = std::env::var("UNDERTONE_KILLS").map_or(20, |n| n.parse().expect("a number"));
+    let party = Party::new(6, 100 * kills, "kind = \"random\"\nmean_degree = 3", "secure");
+    let mut children = party.spawn_all(&[]);
+    let mut state = 88172645463325252u64 ^ u64::from(std::process::id());
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    for kill in 0..kills {
+        let victim = random(6) as usize;
+        let at = 100 * kill + random(90) as u32;
+        until("the next round", || party.round((victim + 1) % 6).is_some_and(|round| round >= at));
+        std::thread::sleep(Duration::from_micros(random(5000)));
+        children[victim].kill().unwrap();
+        children[victim].wait().unwrap();
+        children[victim] = party.spawn(victim, &[]);
+    }
+    wait(&party, &mut children);
+    let models: Vec<Value> = (0..6).map(|k| party.result(k, "model.json")).collect();
+    assert!(models.iter().all(|m| m["scaled"] == models[0]["scaled"]));
+    for k in 0..6 {
+        let statement = party.result(k, "statement.json");
+        let count = |what: &str| statement["rounds"][what].as_u64().unwrap();
+        assert_eq!(count("done"), u64::from(party.rounds));
+        assert_eq!(count("computed") + count("repeated"), u64::from(party.rounds));
+        // Every round is charged, whether its noise was used or cut off.
+        let epsilon = statement["epsilon"].as_f64().unwrap();
+        assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
+        // A neighbour that was sent other bytes than before would have found out and said so.
+        let log = std::fs::read_to_string(party.log(k)).unwrap();
+        for sign in ["two different things", "wrong signature", "second, different", "receipt"] {
+            assert!(!log.contains(sign), "{sign}\n{log}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_from_a_backup_stops_the_peer() {
+    let party = Party::new(3, 5000, "kind = \"ring\"", "secure");
+    let mut children = party.spawn_all(&[]);
+    until("round 20", || party.round(0).is_some_and(|r| r >= 20));
+    let kill = |child: &mut Child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    kill(&mut children[0]);
+    let backup = std::fs::read(party.state(0).join("ledger")).unwrap();
+    children[0] = party.spawn(0, &[]);
+    let round = party.round(1).unwrap();
+    until("more rounds", || party.round(1).is_some_and(|r| r >= round + 50));
+    kill(&mut children[0]);
+    std::fs::write(party.state(0).join("ledger"), backup).unwrap();
+    let output = party.command(0).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("restored from a backup"), "{}", errors(&output));
+    // An emptied folder is as bad.
+    std::fs::remove_dir_all(party.state(0)).unwrap();
+    let output = party.command(0).output().unwrap();
+    assert!(errors(&output).contains("restored from a backup, copied, or emptied"), "{}", errors(&output));
+    // A lost ledger among other files is noticed before anybody is asked.
+    std::fs::create_dir_all(party.state(0).join("results")).unwrap();
+    std::fs::remove_file(party.state(0).join("ledger")).unwrap();
+    let output = party.command(0).output().unwrap();
+    assert!(errors(&output).contains("holds files but no ledger"), "{}", errors(&output));
+    children.iter_mut().skip(1).for_each(kill);
+}
+
+#[test]
+fn one_process_per_folder() {
+    let party = Party::new(2, 10, "kind = \"ring\"", "secure");
+    let mut first = party.spawn(0, &[]);
+    until("a start", || party.page(0).is_some());
+    let output = party.command(0).args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("another process uses this state folder"), "{}", errors(&output));
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn a_full_disk_stops_the_peer_before_anything_is_sent() {
+    let party = Party::new(2, 5000, "kind = \"ring\"", "secure");
+    // Full from the start.
+    #[cfg(target_os = "linux")]
+    {
+        std::fs::create_dir_all(party.state(0)).unwrap();
+        std::os::unix::fs::symlink("/dev/full", party.state(0).join("ledger")).unwrap();
+        let output = party.command(0).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
+        std::fs::remove_dir_all(party.state(0)).unwrap();
+    }
+    // Full on the way: a file may not grow beyond 256 blocks of 512 bytes.
+    let mut other = party.spawn(1, &[]);
+    let limited = "trap '' XFSZ; ulimit -f 256; exec \"$@\"";
+    let command = party.command(0);
+    let output = Command::new("sh")
+        .current_dir(party.folder.path())
+        .args(["-c", limited, "sh"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
+    // What the ledger holds and what was sent agree: with room again the peer goes on to the end.
+    let mut again = party.spawn(0, &[]);
+    wait(&party, std::slice::from_mut(&mut again));
+    wait(&party, std::slice::from_mut(&mut other));
+    assert_eq!(party.result(0, "statement.json")["rounds"]["done"], 5000);
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_stops_the_peer() {
+    let party = Party::new(2, 10, "kind = \"ring\"", "secure");
+    #[cfg(target_os = "linux")]
+    {
+        let mut command = undertone();
+        command.current_dir(party.folder.path()).args(["peer", "--study", "study.toml", "--key", "site0.key"]);
+        let output = command.args(["--data", "data/site0.csv", "--state", "/proc/undertone"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(errors(&output).contains("the state folder cannot be made"), "{}", errors(&output));
+    }
+    // A ledger that cannot be opened for writing, whoever runs the test.
+    std::fs::create_dir_all(party.state(0).join("ledger")).unwrap();
+    let output = party.command(0).output().unwrap();
+    assert!(!output.status.success());
+    assert!(errors(&output).contains("ledger"), "{}", errors(&output));
+}
+
+#[test]
+fn strangers_and_other_studies_are_refused_with_a_reason() {
+    let party = Party::new(3, 10, "kind = \"ring\"", "secure");
+    // A key that is not in the study does not even start.
+    let output = undertone().arg("keygen").arg(party.path("stranger.key")).output().unwrap();
+    assert!(output.status.success());
+    let mut command = undertone();
+    command.current_dir(party.folder.path()).args(["peer", "--study", "study.toml", "--key", "stranger.key"]);
+    let output = command.args(["--data", "data/site0.csv", "--state", "s"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("is not in the study"), "{}", errors(&output));
+    // A party whose copy of the study differs, in its budget and its own idea of who takes part.
+    let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+    let stranger = String::from_utf8(
+        undertone().args(["keygen", "--show"]).arg(party.path("stranger.key")).output().unwrap().stdout,
+    )
+    .unwrap();
+    let own = study.lines().find(|l| l.starts_with("id = ")).unwrap();
+    std::fs::write(party.path("study.toml"), study.replace("epsilon = 3.0", "epsilon = 4.0")).unwrap();
+    let mut odd = party.spawn(0, &[]);
+    until("a start", || party.page(0).is_some());
+    std::fs::write(party.path("study.toml"), &study).unwrap();
+    let mut honest = party.spawn(1, &[]);
+    let log = |k: usize| std::fs::read_to_string(party.log(k)).unwrap();
+    until("a refusal", || log(1).contains("the two studies differ in: privacy"));
+    until("its mirror", || log(0).contains("the two studies differ in: privacy"));
+    odd.kill().unwrap();
+    odd.wait().unwrap();
+    // A stranger who put itself into its own copy is told off by the others.
+    std::fs::write(party.path("study.toml"), study.replace(own, &format!("id = \"{}\"", stranger.trim()))).unwrap();
+    std::fs::rename(party.path("stranger.key"), party.path("site0.key")).unwrap();
+    std::fs::remove_dir_all(party.state(0)).unwrap();
+    let mut odd = party.spawn(0, &[]);
+    until("the reason", || log(0).contains("this key is not in the study that this peer runs"));
+    for child in [&mut odd, &mut honest] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_limit_of_the_owner_is_kept() {
+    let party = Party::new(2, 30, "kind = \"ring\"", "secure");
+    let refused = party.command(0).args(["--max-epsilon", "2.5"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors(&refused).contains("would have spent epsilon 3.0000"), "{}", errors(&refused));
+    wait(&party, &mut party.spawn_all(&["--max-epsilon", "3.5"]));
+    // The next study with the same data counts what the first one spent.
+    let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+    std::fs::write(party.path("study.toml"), study.replace("\"trial\"", "\"second trial\"")).unwrap();
+    let refused = party.command(0).args(["--max-epsilon", "3.5"]).output().unwrap();
+    assert!(errors(&refused).contains("with what it spent before"), "{}", errors(&refused));
+    wait(&party, &mut party.spawn_all(&["--max-epsilon", "5"]));
+    let show = undertone().args(["ledger", "show", "--json"]).arg(party.state(0)).output().unwrap();
+    let show: Value = serde_json::from_slice(&show.stdout).unwrap();
+    assert_eq!(show["studies"].as_array().unwrap().len(), 2);
+    let total = show["epsilon"].as_f64().unwrap();
+    assert!(total > 3.5 && total < 5.0, "{total}");
+}
+
+#[test]
+fn a_peer_that_is_gone_for_good_is_dropped() {
+    let party = Party::new(4, 3000, "kind = \"complete\"", "secure");
+    let mut children = party.spawn_all(&["--on-loss", "drop", "--patience", "3s"]);
+    until("round 20", || party.round(3).is_some_and(|r| r >= 20));
+    children[3].kill().unwrap();
+    children[3].wait().unwrap();
+    wait(&party, &mut children[..3]);
+    for k in 0..3 {
+        let statement = party.result(k, "statement.json");
+        assert_eq!(statement["dropped_neighbours"][0], "site3");
+        assert_eq!(statement["clients_in_model"], 3);
+        assert_eq!(party.result(k, "model.json")["clients"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn an_interrupted_peer_says_how_to_go_on() {
+    let party = Party::new(2, 100_000, "kind = \"ring\"", "secure");
+    let mut children = party.spawn_all(&[]);
+    until("round 20", || party.round(0).is_some_and(|r| r >= 20));
+    let page = party.page(0).unwrap();
+    for name in [
+        "round",
+        "neighbours_connected",
+        "sent_bytes_total",
+        "epsilon_spent",
+        "epsilon_remaining",
+        "consensus_distance",
+    ] {
+        assert!(page.contains(&format!("\nundertone_{name} ")), "{page}");
+    }
+    Command::new("kill").arg(children[0].id().to_string()).status().unwrap();
+    let status = children[0].wait().unwrap();
+    assert_eq!(status.code(), Some(1));
+    let log = std::fs::read_to_string(party.log(0)).unwrap();
+    assert!(log.contains("interrupted after round") && log.contains("the same command goes on from here"), "{log}");
+    children[1].kill().unwrap();
+    children[1].wait().unwrap();
+}

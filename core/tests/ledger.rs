@@ -1,0 +1,296 @@
+//! The ledger on disks that stop at any byte of any write, and with any byte of it damaged.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use undertone_core::identity::Identity;
+use undertone_core::ledger::{
+    Begin, Contents, Disk, Edge, Kind, Ledger, LedgerError, Memory, Resumed, RoundRecord, Sealed,
+};
+use undertone_core::message::{Chain, Limits, Receipt};
+use undertone_core::study::{Study, StudyDigest};
+
+const LIMITS: Limits = Limits { features: 2, rounds: 6, clients: 3 };
+const RHO: f64 = 0.125;
+
+/// A disk shared with the test, that lets only so many bytes of so many writes through.
+#[derive(Clone, Default)]
+struct Fragile {
+    content: Rc<RefCell<Memory>>,
+    /// Writes that succeed, and bytes of the next one that reach the disk before it fails.
+    dies: Option<(usize, usize)>,
+    writes: Rc<RefCell<Vec<usize>>>,
+}
+
+impl Disk for Fragile {
+    fn size(&mut self) -> io::Result<u64> {
+        self.content.borrow_mut().size()
+    }
+
+    fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>> {
+        self.content.borrow_mut().read(at, count)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let done = self.writes.borrow().len();
+        let through = match self.dies {
+            Some((writes, _)) if done > writes => 0,
+            Some((writes, kept)) if done == writes => kept.min(bytes.len()),
+            _ => bytes.len(),
+        };
+        self.writes.borrow_mut().push(bytes.len());
+        if through > 0 {
+            self.content.borrow_mut().write(at, &bytes[..through])?;
+        }
+        if self.dies.is_some_and(|(writes, _)| done >= writes) {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+}
+
+fn chain() -> Chain {
+    let text = "rounds = 6\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 2\n\
+                [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
+                [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
+    Chain::new(&StudyDigest::of(&Study::parse(text, "t").unwrap()))
+}
+
+fn identity() -> Arc<Identity> {
+    Arc::new(Identity::from_secret(&[9; 32]))
+}
+
+fn begin(study: u8) -> Begin {
+    Begin {
+        study: [study; 32],
+        name: format!("study {study}"),
+        rounds: LIMITS.rounds,
+        features: 2,
+        degree: 2,
+        rho: RHO * 6.0,
+        epsilon: 1.0,
+        delta: 1e-5,
+        next_rho: RHO,
+        protected: true,
+        data: [7; 32],
+        time: 0,
+    }
+}
+
+fn enter(disk: Fragile, study: u8) -> Result<(Ledger<Fragile>, Resumed), LedgerError> {
+    Ledger::enter(disk, identity(), chain(), LIMITS, begin(study), RHO * 6.0)
+}
+
+/// Does the next round, fresh if it may be; `noise` makes it different from any other attempt.
+fn step(
+    ledger: &mut Ledger<Fragile>,
+    last: &mut Option<RoundRecord>,
+    noise: f64,
+) -> Result<(Sealed, Kind), LedgerError> {
+    let round = last.as_ref().map_or(1, |l| l.round + 1);
+    let kind = if ledger.allows(RHO) { Kind::Fresh } else { Kind::Repeat };
+    let before = last.as_ref().map_or(vec![0.0; 2], |l| l.released.clone());
+    let edge = |neighbour| Edge {
+        neighbour,
+        receipt: Receipt { round: round - 1, head: [1; 32], tag: [2; 16] },
+        disagreement: vec![0.5; 2],
+    };
+    let record = RoundRecord {
+        run: ledger.run_index(),
+        round,
+        kind,
+        rho: if kind == Kind::Fresh { RHO } else { 0.0 },
+        next_rho: RHO,
+        prior: [3; 32],
+        released: if kind == Kind::Fresh { vec![f64::from(round) + noise, noise] } else { before },
+        gamma: vec![0.25; 2],
+        edges: vec![edge(1), edge(2)],
+    };
+    let sealed = ledger.record(record.clone())?;
+    *last = Some(record);
+    Ok((sealed, kind))
+}
+
+/// What was handed out to be sent, per round.
+type Sent = Vec<Vec<u8>>;
+
+/// A run from whatever is on the disk to the last round, or to the disk's end.
+fn run(disk: &Fragile, noise: f64, sent: &mut Sent) -> Result<(), LedgerError> {
+    let (mut ledger, Resumed { mut last, frames, .. }) = enter(disk.clone(), 1)?;
+    for frame in &frames {
+        // What is sent again must be what was sent before.
+        let round = frame.receipt().round as usize;
+        match sent.get(round - 1) {
+            Some(before) => assert_eq!(before, frame.frame().bytes(), "round {round} changed"),
+            None => sent.push(frame.frame().bytes().to_vec()),
+        }
+    }
+    assert!(sent.len() <= last.as_ref().map_or(0, |l| l.round as usize), "something was sent and not recorded");
+    while last.as_ref().is_none_or(|l| l.round < LIMITS.rounds) {
+        let (sealed, _) = step(&mut ledger, &mut last, noise)?;
+        sent.push(sealed.frame().bytes().to_vec());
+    }
+    Ok(())
+}
+
+/// Rounds whose release differs from the one before.
+fn fresh(sent: &Sent) -> usize {
+    let payload = |round: usize| if round == 0 { vec![0; 16] } else { sent[round - 1][5..21].to_vec() };
+    (1..=sent.len()).filter(|round| payload(*round) != payload(round - 1)).count()
+}
+
+fn spent(disk: &Fragile) -> f64 {
+    Contents::read(&mut disk.clone()).unwrap().unwrap().spent().unwrap()
+}
+
+#[test]
+fn a_crash_at_every_byte_of_every_write_loses_nothing() {
+    let whole = Fragile::default();
+    run(&whole, 0.0, &mut Sent::new()).unwrap();
+    let lengths = whole.writes.borrow().clone();
+    assert_eq!(lengths.len(), 1 + 1 + 1 + 1 + 6, "owner, once more, room, begin, and one write per round");
+    let mut torn = 0;
+    for (write, length) in lengths.iter().enumerate() {
+        // Of the zeros written ahead a few places tell everything.
+        let step = if *length > 10_000 { 9973 } else { 1 };
+        for kept in (0..=*length).step_by(step) {
+            let disk = Fragile { dies: Some((write, kept)), ..Fragile::default() };
+            let mut sent = Sent::new();
+            let error = run(&disk, 0.0, &mut sent).unwrap_err();
+            assert!(matches!(error, LedgerError::Disk("written", _)), "{error}");
+            let after = Fragile { dies: None, ..disk.clone() };
+            torn += u32::from(Contents::read(&mut after.clone()).unwrap().is_some_and(|c| c.torn));
+            run(&after, 1e-3, &mut sent).unwrap();
+            assert_eq!(sent.len(), 6);
+            assert!(spent(&after) >= RHO * fresh(&sent) as f64, "write {write}, byte {kept}: spent too little");
+            assert!(spent(&after) <= RHO * 6.0 * (1.0 + 1e-11), "write {write}, byte {kept}: spent too much");
+        }
+    }
+    assert!(torn > 1000, "only {torn} records were cut off");
+}
+
+#[test]
+fn two_crashes_in_a_row_lose_nothing_either() {
+    let whole = Fragile::default();
+    run(&whole, 0.0, &mut Sent::new()).unwrap();
+    for write in 4..whole.writes.borrow().len() {
+        for kept in [0, 1, 8, 40, 100, 200] {
+            for again in 0..4 {
+                for kept_again in [0, 1, 8, 40, 100] {
+                    let disk = Fragile { dies: Some((write, kept)), ..Fragile::default() };
+                    let mut sent = Sent::new();
+                    run(&disk, 0.0, &mut sent).unwrap_err();
+                    let second = Fragile { dies: Some((again, kept_again)), writes: Rc::default(), ..disk.clone() };
+                    let _ = run(&second, 1e-3, &mut sent);
+                    let third = Fragile { dies: None, ..second };
+                    run(&third, 2e-3, &mut sent).unwrap();
+                    assert!(spent(&third) >= RHO * fresh(&sent) as f64);
+                    assert!(spent(&third) <= RHO * 6.0 * (1.0 + 1e-11));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_record_that_was_cut_off_is_charged_once_and_its_round_repeated() {
+    let disk = Fragile { dies: Some((6, 100)), ..Fragile::default() };
+    let mut sent = Sent::new();
+    run(&disk, 0.0, &mut sent).unwrap_err();
+    assert_eq!(sent.len(), 2);
+    let after = Fragile { dies: None, ..disk };
+    for _ in 0..3 {
+        // However often it is looked at.
+        assert!((spent(&after) - 3.0 * RHO).abs() < 1e-9);
+        drop(enter(after.clone(), 1).unwrap());
+    }
+    run(&after, 1e-3, &mut sent).unwrap();
+    assert_eq!(sent[1][5..21], sent[2][5..21], "round 3 repeats round 2");
+    assert!((spent(&after) - 6.0 * RHO).abs() < 1e-9);
+}
+
+#[test]
+fn damage_before_the_last_record_is_refused() {
+    let whole = Fragile::default();
+    run(&whole, 0.0, &mut Sent::new()).unwrap();
+    let bytes = whole.content.borrow().0.clone();
+    let lengths = whole.writes.borrow().clone();
+    let records: usize = lengths[0] + lengths[3..].iter().sum::<usize>();
+    let last = records - lengths.last().unwrap();
+    for at in 0..records {
+        let damaged = Fragile::default();
+        damaged.content.borrow_mut().0 = bytes.clone();
+        damaged.content.borrow_mut().0[at] ^= 0x10;
+        let read = Contents::read(&mut damaged.clone());
+        if at < last {
+            assert!(matches!(read, Err(LedgerError::Damaged { .. } | LedgerError::NotALedger)), "byte {at}: {read:?}");
+        } else {
+            let contents = read.unwrap().unwrap();
+            assert!(contents.torn, "byte {at}");
+            assert!((contents.spent().unwrap() - 6.0 * RHO).abs() < 1e-9, "byte {at}: the last round is charged");
+        }
+    }
+    // Two damaged records at the end are more than a crash explains.
+    let damaged = Fragile::default();
+    damaged.content.borrow_mut().0 = bytes;
+    for at in [last + 50, last - 50] {
+        damaged.content.borrow_mut().0[at] ^= 1;
+    }
+    assert!(matches!(Contents::read(&mut damaged.clone()), Err(LedgerError::Damaged { .. })));
+}
+
+#[test]
+fn a_foreign_ledger_and_other_data_are_refused() {
+    let disk = Fragile::default();
+    run(&disk, 0.0, &mut Sent::new()).unwrap();
+    let stranger = Arc::new(Identity::from_secret(&[8; 32]));
+    let foreign = Ledger::enter(disk.clone(), stranger, chain(), LIMITS, begin(1), 1.0);
+    assert!(matches!(foreign, Err(LedgerError::Foreign { .. })));
+    let other = Begin { data: [0; 32], ..begin(1) };
+    let other = Ledger::enter(disk, identity(), chain(), LIMITS, other, 1.0);
+    assert!(matches!(other, Err(LedgerError::OtherData)));
+}
+
+#[test]
+fn no_round_twice_and_none_beyond_the_allowance() {
+    let disk = Fragile::default();
+    let (mut ledger, _) = Ledger::enter(disk, identity(), chain(), LIMITS, begin(1), RHO * 1.5).unwrap();
+    let mut last = None;
+    step(&mut ledger, &mut last, 0.0).unwrap();
+    let again = last.clone().unwrap();
+    assert!(matches!(ledger.record(again.clone()), Err(LedgerError::OutOfTurn(1))));
+    let beyond = RoundRecord { round: 2, ..again };
+    assert!(matches!(ledger.record(beyond), Err(LedgerError::NotAllowed(2))));
+    let (_, kind) = step(&mut ledger, &mut last, 0.5).unwrap();
+    assert_eq!(kind, Kind::Repeat);
+    assert_eq!(ledger.run().spent, RHO);
+}
+
+#[test]
+fn studies_add_up_in_one_ledger() {
+    let disk = Fragile::default();
+    for study in 1..=3 {
+        let (mut ledger, mut resumed) = enter(disk.clone(), study).unwrap();
+        for _ in 0..study {
+            step(&mut ledger, &mut resumed.last, 0.0).unwrap();
+        }
+    }
+    // Going on with the first one later is still the first one.
+    let (mut ledger, mut resumed) = enter(disk.clone(), 1).unwrap();
+    step(&mut ledger, &mut resumed.last, 0.0).unwrap();
+    let contents = Contents::read(&mut disk.clone()).unwrap().unwrap();
+    assert_eq!(contents.runs.iter().map(|r| r.round).collect::<Vec<_>>(), [2, 2, 3]);
+    assert!((contents.spent().unwrap() - 7.0 * RHO).abs() < 1e-9);
+}
+
+#[test]
+fn a_rehearsal_leaves_no_bound() {
+    let disk = Fragile::default();
+    let unsafe_begin = Begin { protected: false, ..begin(1) };
+    let (mut ledger, _) = Ledger::enter(disk.clone(), identity(), chain(), LIMITS, unsafe_begin, 1.0).unwrap();
+    assert_eq!(ledger.contents().spent(), Some(0.0));
+    step(&mut ledger, &mut None, 0.0).unwrap();
+    assert_eq!(ledger.contents().spent(), None);
+}

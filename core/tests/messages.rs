@@ -1,0 +1,189 @@
+//! Frames: what is written is read, and whatever else arrives is refused without harm.
+
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::identity::Identity;
+use undertone_core::ledger::{Begin, Kind, Ledger, Memory, RoundRecord, Sealed};
+use undertone_core::message::{Chain, Hello, Limits, Malformed, Message, Receipt, SIGN_EVERY, decode, done, next_head};
+use undertone_core::study::{Study, StudyDigest};
+
+const STUDY: &str = "rounds = 40\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 4\n\
+    [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
+    [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
+const LIMITS: Limits = Limits { features: 4, rounds: 40, clients: 3 };
+
+fn digest() -> StudyDigest {
+    StudyDigest::of(&Study::parse(STUDY, "t").unwrap())
+}
+
+fn identity(k: u8) -> Arc<Identity> {
+    Arc::new(Identity::from_secret(&[k; 32]))
+}
+
+/// All frames of a peer that releases `value` in every coordinate of every round.
+fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
+    let chain = Chain::new(&digest());
+    let begin = Begin {
+        study: [0; 32],
+        name: String::new(),
+        rounds: 40,
+        features: 4,
+        degree: 0,
+        rho: 1.0,
+        epsilon: 1.0,
+        delta: 0.1,
+        next_rho: 0.0,
+        protected: true,
+        data: [0; 32],
+        time: 0,
+    };
+    let (mut ledger, _) = Ledger::enter(Memory::default(), identity.clone(), chain, LIMITS, begin, 1.0).unwrap();
+    let mut prior = chain.start(&identity.id());
+    let mut all = Vec::new();
+    for round in 1..=40 {
+        let record = RoundRecord {
+            run: 0,
+            round,
+            kind: Kind::Fresh,
+            rho: 0.0,
+            next_rho: 0.0,
+            prior,
+            released: vec![value; 4],
+            gamma: vec![0.0; 4],
+            edges: vec![],
+        };
+        let sealed = ledger.record(record).unwrap();
+        prior = sealed.receipt().head;
+        all.push(sealed);
+    }
+    all
+}
+
+fn hello() -> Hello {
+    Hello { study: digest(), round: 7, receipt: Receipt { round: 6, head: [4; 32], tag: [5; 16] }, dropped: false }
+}
+
+#[test]
+fn frames_survive_the_journey() {
+    assert_eq!(decode(hello().encode().bytes(), &LIMITS), Ok(Message::Hello(hello())));
+    assert_eq!(decode(done().bytes(), &LIMITS), Ok(Message::Done));
+    let author = identity(1);
+    let chain = Chain::new(&digest());
+    let mut head = chain.start(&author.id());
+    for (round, sealed) in (1..).zip(frames(&author, 0.5)) {
+        let Ok(Message::Round(release)) = decode(sealed.frame().bytes(), &LIMITS) else { panic!("round {round}") };
+        assert_eq!(release.round, round);
+        assert!(release.payload.values().eq([0.5; 4]));
+        head = next_head(&head, round, release.payload.bytes());
+        assert_eq!(sealed.receipt().head, head);
+        assert_eq!(release.signature.is_some(), round % SIGN_EVERY == 0 || round == 40);
+        assert!(release.signature.is_none_or(|s| chain.verifies(&author.id(), round, &head, &s)));
+        assert!(sealed.frame().bytes().len() <= 8 * 4 + 256);
+    }
+}
+
+/// A peer that says one thing to one neighbour and another to another must sign both.
+#[test]
+fn two_stories_leave_two_signatures() {
+    let author = identity(1);
+    let chain = Chain::new(&digest());
+    let [one, other] = [0.5, 0.25].map(|value| frames(&author, value));
+    let last = |frames: &[Sealed]| frames[39].as_final(1, &LIMITS).unwrap();
+    let (one, other) = (last(&one), last(&other));
+    for frame in [&one, &other] {
+        let Ok(Message::Final(last)) = decode(frame.bytes(), &LIMITS) else { panic!() };
+        assert!(last.verifies(&chain, &author.id(), 40));
+        assert!(!last.verifies(&chain, &identity(2).id(), 40), "another's signature");
+    }
+    assert_ne!(one, other);
+}
+
+#[test]
+fn a_receipt_convinces_its_author_alone() {
+    let chain = Chain::new(&digest());
+    let receipt = *frames(&identity(1), 0.5)[20].receipt();
+    assert!(chain.is_own(&identity(1), &receipt));
+    assert!(!chain.is_own(&identity(2), &receipt));
+    assert!(!chain.is_own(&identity(1), &Receipt { round: 22, ..receipt }));
+    assert!(!chain.is_own(&identity(1), &Receipt { head: [0; 32], ..receipt }));
+}
+
+#[test]
+fn each_kind_of_nonsense_has_its_answer() {
+    let round = frames(&identity(1), 0.5)[2].frame().bytes().to_vec();
+    let change = |at: usize, bytes: &[u8]| {
+        let mut frame = round.clone();
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        frame
+    };
+    let refused = |frame: &[u8]| decode(frame, &LIMITS).unwrap_err();
+    assert_eq!(refused(&[]), Malformed::Size { kind: 0, expected: 1, found: 0 });
+    assert_eq!(refused(&[9, 1, 2]), Malformed::Kind(9));
+    assert!(matches!(refused(&round[..30]), Malformed::Size { kind: 2, .. }));
+    assert!(matches!(refused(&[round.clone(), vec![0]].concat()), Malformed::Size { kind: 2, .. }));
+    assert_eq!(refused(&change(5, &f64::NAN.to_le_bytes())), Malformed::NotFinite);
+    assert_eq!(refused(&change(13, &f64::INFINITY.to_le_bytes())), Malformed::NotFinite);
+    assert_eq!(refused(&change(1, &0u32.to_le_bytes())), Malformed::OutOfStudy);
+    assert_eq!(refused(&change(1, &41u32.to_le_bytes())), Malformed::OutOfStudy);
+    let hello = hello().encode().bytes().to_vec();
+    let mut stranger = hello.clone();
+    stranger[1] = b'X';
+    assert_eq!(refused(&stranger), Malformed::Stranger);
+    let mut version = hello.clone();
+    version[5] = 2;
+    assert_eq!(refused(&version[..20]), Malformed::Version(2));
+    let mut flag = hello;
+    *flag.last_mut().unwrap() = 7;
+    assert_eq!(refused(&flag), Malformed::Flag);
+}
+
+/// A million frames of random bytes, and a million of real ones with something changed: none panics, and whatever is
+/// accepted is within the limits.
+#[test]
+fn two_million_frames_of_nonsense() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let mut real: Vec<Vec<u8>> = frames(&identity(1), 0.5).iter().map(|s| s.frame().bytes().to_vec()).collect();
+    real.extend([hello().encode().bytes().to_vec(), done().bytes().to_vec()]);
+    real.push(frames(&identity(1), 0.5)[39].as_final(1, &LIMITS).unwrap().bytes().to_vec());
+    let (mut accepted, mut frame) = (0, Vec::new());
+    for i in 0..2_000_000u32 {
+        frame.clear();
+        if i % 2 == 0 {
+            let length = rng.random_range(0..LIMITS.longest() + 2);
+            frame.extend((0..length).map(|_| rng.random::<u8>()));
+            if length > 0 {
+                frame[0] = rng.random_range(0..6);
+            }
+        } else {
+            frame.extend_from_slice(&real[rng.random_range(0..real.len())]);
+            for _ in 0..rng.random_range(0..4) {
+                match rng.random_range(0..3) {
+                    0 if !frame.is_empty() => drop(frame.remove(rng.random_range(0..frame.len()))),
+                    1 => frame.insert(rng.random_range(0..=frame.len()), rng.random()),
+                    _ if !frame.is_empty() => {
+                        let at = rng.random_range(0..frame.len());
+                        frame[at] ^= 1 << rng.random_range(0..8u8);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match decode(&frame, &LIMITS) {
+            Err(_) => {}
+            Ok(message) => {
+                accepted += 1;
+                let finite = |payload: undertone_core::message::Payload| {
+                    payload.values().count() == 4 && payload.values().all(f64::is_finite)
+                };
+                match message {
+                    Message::Round(r) => assert!((1..=40).contains(&r.round) && finite(r.payload)),
+                    Message::Final(f) => assert!(f.author < 3 && finite(f.payload)),
+                    Message::Hello(_) | Message::Done => {}
+                }
+            }
+        }
+    }
+    assert!(accepted > 100_000, "only {accepted} frames were accepted: the test tests too little");
+}
