@@ -132,7 +132,7 @@ pub fn loopback(features: usize, noise: &str, durable: bool, seconds: u64) {
         let records = if features > 1000 { 8 } else { RECORDS };
         std::fs::write(folder.join(format!("{k}.csv")), table(k, records, features)).expect("data");
     }
-    std::fs::write(folder.join("study.toml"), study(features, 10_000_000, noise, &clients)).expect("the study");
+    std::fs::write(folder.join("study.toml"), study(features, 200_000, noise, &clients)).expect("the study");
     drop(held);
     let sites = metrics.into_iter().enumerate().map(|(k, metrics)| {
         let mut command = Command::new(&program);

@@ -6,30 +6,29 @@ use std::str::FromStr;
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 
 /// A public key, written as 64 hexadecimal digits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PublicId([u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PublicId(VerifyingKey);
 
 impl PublicId {
     /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
+        self.0.as_bytes()
     }
 
     /// A key from its bytes, if they are a point of the curve.
     pub fn from_bytes(bytes: [u8; 32]) -> Option<Self> {
-        VerifyingKey::from_bytes(&bytes).ok().filter(|key| !key.is_weak()).map(|_| Self(bytes))
+        VerifyingKey::from_bytes(&bytes).ok().filter(|key| !key.is_weak()).map(Self)
     }
 
     /// Whether `signature` is this peer's under `message`.
     pub fn verifies(&self, message: &[u8], signature: &[u8; 64]) -> bool {
-        let Ok(key) = VerifyingKey::from_bytes(&self.0) else { return false };
-        key.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
+        self.0.verify_strict(message, &Signature::from_bytes(signature)).is_ok()
     }
 }
 
 impl fmt::Display for PublicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -81,7 +80,7 @@ impl Identity {
 
     /// The public half.
     pub fn id(&self) -> PublicId {
-        PublicId(self.signing.verifying_key().to_bytes())
+        PublicId(self.signing.verifying_key())
     }
 
     /// The secret bytes, for the transport and the key file.

@@ -9,10 +9,10 @@ use undertone_core::ledger::{Begin, Kind, Ledger, Memory, RoundRecord, Sealed};
 use undertone_core::message::{Chain, Hello, Limits, Malformed, Message, Receipt, SIGN_EVERY, decode, done, next_head};
 use undertone_core::study::{Study, StudyDigest};
 
-const STUDY: &str = "rounds = 40\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 4\n\
+const STUDY: &str = "rounds = 80\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 4\n\
     [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
     [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
-const LIMITS: Limits = Limits { features: 4, rounds: 40, clients: 3 };
+const LIMITS: Limits = Limits { features: 4, rounds: 80, clients: 3 };
 
 fn digest() -> StudyDigest {
     StudyDigest::of(&Study::parse(STUDY, "t").unwrap())
@@ -28,7 +28,7 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
     let begin = Begin {
         study: [0; 32],
         name: String::new(),
-        rounds: 40,
+        rounds: 80,
         features: 4,
         degree: 0,
         rho: 1.0,
@@ -42,7 +42,7 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
     let (mut ledger, _) = Ledger::enter(Memory::default(), identity.clone(), chain, LIMITS, begin, 1.0).unwrap();
     let mut prior = chain.start(&identity.id());
     let mut all = Vec::new();
-    for round in 1..=40 {
+    for round in 1..=80 {
         let record = RoundRecord {
             run: 0,
             round,
@@ -78,7 +78,7 @@ fn frames_survive_the_journey() {
         assert!(release.payload.values().eq([0.5; 4]));
         head = next_head(&head, round, release.payload.bytes());
         assert_eq!(sealed.receipt().head, head);
-        assert_eq!(release.signature.is_some(), round % SIGN_EVERY == 0 || round == 40);
+        assert_eq!(release.signature.is_some(), round % SIGN_EVERY == 0 || round == 80);
         assert!(release.signature.is_none_or(|s| chain.verifies(&author.id(), round, &head, &s)));
         assert!(sealed.frame().bytes().len() <= 8 * 4 + 256);
     }
@@ -90,12 +90,12 @@ fn two_stories_leave_two_signatures() {
     let author = identity(1);
     let chain = Chain::new(&digest());
     let [one, other] = [0.5, 0.25].map(|value| frames(&author, value));
-    let last = |frames: &[Sealed]| frames[39].as_final(1, &LIMITS).unwrap();
+    let last = |frames: &[Sealed]| frames[79].as_final(1, &LIMITS).unwrap();
     let (one, other) = (last(&one), last(&other));
     for frame in [&one, &other] {
         let Ok(Message::Final(last)) = decode(frame.bytes(), &LIMITS) else { panic!() };
-        assert!(last.verifies(&chain, &author.id(), 40));
-        assert!(!last.verifies(&chain, &identity(2).id(), 40), "another's signature");
+        assert!(last.verifies(&chain, &author.id(), 80));
+        assert!(!last.verifies(&chain, &identity(2).id(), 80), "another's signature");
     }
     assert_ne!(one, other);
 }
@@ -126,7 +126,7 @@ fn each_kind_of_nonsense_has_its_answer() {
     assert_eq!(refused(&change(5, &f64::NAN.to_le_bytes())), Malformed::NotFinite);
     assert_eq!(refused(&change(13, &f64::INFINITY.to_le_bytes())), Malformed::NotFinite);
     assert_eq!(refused(&change(1, &0u32.to_le_bytes())), Malformed::OutOfStudy);
-    assert_eq!(refused(&change(1, &41u32.to_le_bytes())), Malformed::OutOfStudy);
+    assert_eq!(refused(&change(1, &81u32.to_le_bytes())), Malformed::OutOfStudy);
     let hello = hello().encode().bytes().to_vec();
     let mut stranger = hello.clone();
     stranger[1] = b'X';
@@ -146,7 +146,7 @@ fn two_million_frames_of_nonsense() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut real: Vec<Vec<u8>> = frames(&identity(1), 0.5).iter().map(|s| s.frame().bytes().to_vec()).collect();
     real.extend([hello().encode().bytes().to_vec(), done().bytes().to_vec()]);
-    real.push(frames(&identity(1), 0.5)[39].as_final(1, &LIMITS).unwrap().bytes().to_vec());
+    real.push(frames(&identity(1), 0.5)[79].as_final(1, &LIMITS).unwrap().bytes().to_vec());
     let (mut accepted, mut frame) = (0, Vec::new());
     for i in 0..2_000_000u32 {
         frame.clear();
@@ -178,7 +178,7 @@ fn two_million_frames_of_nonsense() {
                     payload.values().count() == 4 && payload.values().all(f64::is_finite)
                 };
                 match message {
-                    Message::Round(r) => assert!((1..=40).contains(&r.round) && finite(r.payload)),
+                    Message::Round(r) => assert!((1..=80).contains(&r.round) && finite(r.payload)),
                     Message::Final(f) => assert!(f.author < 3 && finite(f.payload)),
                     Message::Hello(_) | Message::Done => {}
                 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use undertone_core::schema::{Cell, OriginalUnits};
+use undertone_core::schema::{Cell, Kind, OriginalUnits};
 use undertone_core::study::{DataSpec, Study};
 
 use crate::{DataError, table};
@@ -49,6 +49,13 @@ impl Model {
         json["loss"] = json!(study.loss.name());
         json["score"] = json!("intercept + sum of coefficient times column");
         json["scaled"] = json!({ "released": self.w });
+        if let DataSpec::Files { schema, .. } = &study.data {
+            let words = schema.features.iter().filter_map(|column| match &column.kind {
+                Kind::Category(words) => Some((column.name.clone(), json!(words))),
+                Kind::Number { .. } => None,
+            });
+            json["categories"] = Value::Object(words.collect());
+        }
         if let Some(average) = &self.average {
             json["average"] = units(&original(study, average));
             json["scaled"]["average"] = json!(average);
@@ -80,6 +87,8 @@ fn original(study: &Study, w: &[f64]) -> OriginalUnits {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FittedModel {
     units: OriginalUnits,
+    /// The words that each column of words may hold.
+    categories: Vec<(String, Vec<String>)>,
     /// What is predicted.
     pub target: String,
     /// What a score below and above zero stands for; none for regression.
@@ -109,7 +118,10 @@ impl FittedModel {
         let coefficients = coefficients.iter().map(|(name, value)| Some((name.clone(), number(value)?)));
         let text = |value: &Value| value.as_str().map(str::to_string);
         let prediction = &json["prediction"];
+        let words = |value: &Value| value.as_array().map(|words| words.iter().filter_map(text).collect());
+        let categories = json["categories"].as_object().into_iter().flatten();
         Ok(Self {
+            categories: categories.filter_map(|(name, value)| Some((name.clone(), words(value)?))).collect(),
             units: OriginalUnits {
                 intercept: number(&json["intercept"]).ok_or_else(|| broken("intercept"))?,
                 coefficients: coefficients.collect::<Option<_>>().ok_or_else(|| broken("a coefficient"))?,
@@ -119,20 +131,20 @@ impl FittedModel {
         })
     }
 
-    /// The table's columns that the model looks at.
-    fn columns(&self, head: &[String]) -> Vec<String> {
-        let mut columns: Vec<String> = Vec::new();
-        for (feature, _) in &self.units.coefficients {
-            // "sex=f" stands for the column "sex", unless a column is really called that.
-            let column = match feature.split_once('=') {
-                Some((column, _)) if !head.contains(feature) => column,
-                _ => feature,
-            };
-            if !columns.iter().any(|c| c == column) {
-                columns.push(column.into());
-            }
-        }
-        columns
+    /// The column of words and the word that a feature such as "sex=f" stands for.
+    fn word<'a>(&'a self, feature: &'a str) -> Option<(&'a str, &'a str)> {
+        let belongs = |(column, _): &&(String, Vec<String>)| {
+            feature.strip_prefix(&**column).is_some_and(|rest| rest.starts_with('='))
+        };
+        let (column, _) = self.categories.iter().find(belongs)?;
+        Some((column, &feature[column.len() + 1..]))
+    }
+
+    /// The table's columns that the model looks at: those of numbers, then those of words.
+    fn columns(&self) -> Vec<&str> {
+        let numbers =
+            self.units.coefficients.iter().map(|(feature, _)| feature.as_str()).filter(|f| self.word(f).is_none());
+        numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
     }
 
     /// Predicts every row of a table and hands the prediction to `each`.
@@ -141,37 +153,43 @@ impl FittedModel {
         data: &Path,
         mut each: impl FnMut(Prediction) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
-        let columns = self.columns(&table::head(data)?);
-        let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
-        table::read(data, &wanted, &mut |row, place| {
+        let columns = self.columns();
+        table::read(data, &columns, &mut |row, place| {
             let score = self.score(&columns, row).map_err(|message| DataError::new(place(), message))?;
             let label = self.labels.as_ref().map(|[below, above]| if score < 0.0 { below } else { above }.clone());
             each(Prediction { score, label })
         })
     }
 
-    fn score(&self, columns: &[String], row: &[Cell]) -> Result<f64, String> {
+    fn score(&self, columns: &[&str], row: &[Cell]) -> Result<f64, String> {
+        let cell = |name: &str| &row[columns.iter().position(|c| *c == name).expect("asked for")];
+        for (column, words) in &self.categories {
+            let found = text(cell(column)).ok_or_else(|| format!("column \"{column}\": the cell is empty; fill it"))?;
+            if !words.contains(&found) {
+                return Err(format!(
+                    "column \"{column}\": \"{found}\" is not one of the words the model knows, {words:?}"
+                ));
+            }
+        }
         let mut score = self.units.intercept;
         for (feature, coefficient) in &self.units.coefficients {
-            let whole = columns.iter().position(|c| c == feature);
-            let value = match (whole, feature.split_once('=')) {
-                (Some(at), _) => {
-                    number(&row[at]).ok_or_else(|| format!("column \"{feature}\" needs a finite number"))?
+            let value = match self.word(feature) {
+                Some((column, word)) => f64::from(text(cell(column)).is_some_and(|found| found == word)),
+                None => {
+                    number(cell(feature)).ok_or_else(|| format!("column \"{feature}\": a finite number is needed"))?
                 }
-                (None, Some((column, word))) => {
-                    let at = columns.iter().position(|c| c == column).expect("asked for");
-                    let text = match &row[at] {
-                        Cell::Text(text) => text.trim().to_string(),
-                        Cell::Number(v) => v.to_string(),
-                        Cell::Missing => return Err(format!("column \"{column}\": the cell is empty")),
-                    };
-                    f64::from(text == word)
-                }
-                (None, None) => unreachable!("every feature's column was asked for"),
             };
             score += coefficient * value;
         }
         Ok(score)
+    }
+}
+
+fn text(cell: &Cell) -> Option<String> {
+    match cell {
+        Cell::Text(text) => Some(text.trim().to_string()),
+        Cell::Number(v) => Some(v.to_string()),
+        Cell::Missing => None,
     }
 }
 

@@ -23,20 +23,6 @@ pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
     if ending(path) == "parquet" { read_parquet(path, file, wanted, each) } else { read_csv(path, file, wanted, each) }
 }
 
-/// The names of a file's columns.
-pub fn head(path: &Path) -> Result<Vec<String>, DataError> {
-    let wrong = |e: String| DataError::new(path.display(), format!("cannot be read ({e}); check the path"));
-    if ending(path) == "parquet" {
-        let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
-        let reader = SerializedFileReader::new(file).map_err(|e| wrong(e.to_string()))?;
-        let fields = reader.metadata().file_metadata().schema().get_fields().iter();
-        return Ok(fields.map(|f| f.name().to_string()).collect());
-    }
-    let mut reader = csv::Reader::from_path(path).map_err(|e| wrong(e.to_string()))?;
-    let head = reader.headers().map_err(|e| wrong(e.to_string()))?;
-    Ok(head.iter().map(|name| name.trim().to_string()).collect())
-}
-
 /// Whether a file is one of those read here, by its ending.
 pub fn is_table(path: &Path) -> bool {
     path.is_file() && ["csv", "parquet"].contains(&ending(path).as_str())

@@ -1,0 +1,52 @@
+//! model.json: written by a study, read back, and at work on new rows.
+
+use undertone_core::study::Study;
+use undertone_data::{DataError, FittedModel, Model};
+
+const STUDY: &str = "name = \"m\"\nrounds = 1\n[problem]\nloss = \"LOSS\"\n[data]\nsource = \"folder\"\n\
+    features = [\"age\", \"sex\", \"a=b\"]\ntarget = \"days\"\nintercept = true\n\
+    bounds.age = [0, 100]\nbounds.\"a=b\" = [0, 1]\ncategories.sex = [\"f\", \"m\", \"x\"]\nbounds.days = [10, 30]\n\
+    [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
+    [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
+
+fn predict(loss: &str, table: &str) -> Result<Vec<(f64, Option<String>)>, DataError> {
+    let folder = tempfile::tempdir().unwrap();
+    let study = Study::parse(&STUDY.replace("LOSS", loss), "t").unwrap();
+    // age, sex=m, sex=x, a=b, intercept, in scaled units.
+    let model = Model::new(&study, vec![0.5, 0.25, -0.25, 1.0, 0.125], None).to_json(&study);
+    let (file, data) = (folder.path().join("model.json"), folder.path().join("new.csv"));
+    std::fs::write(&file, model.to_string()).unwrap();
+    std::fs::write(&data, table).unwrap();
+    let mut found = Vec::new();
+    FittedModel::read(&file)?.predict(&data, |p| {
+        found.push((p.score, p.label));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+#[test]
+fn predictions_are_the_scaled_model_in_the_units_of_the_table() {
+    let found = predict("squared", "id,sex,a=b,age\n1,f,0.5,50\n2,m,0.5,50\n3,x,1,100\n").unwrap();
+    // t = 20 + 10 (0.5 (age - 50)/50 + 1.0 (ab - 0.5)/0.5 + words + 0.125)
+    let expected = [21.25, 23.75, 20.0 + 10.0 * (0.5 + 1.0 - 0.25 + 0.125)];
+    assert_eq!(found.len(), 3);
+    for ((score, label), expected) in found.iter().zip(expected) {
+        assert!((score - expected).abs() < 1e-12 && label.is_none(), "{score} {expected}");
+    }
+}
+
+#[test]
+fn labels_are_those_of_the_study() {
+    let found = predict("logistic", "sex,a=b,age\nf,0,0\nm,1,100\n").unwrap();
+    let labels: Vec<_> = found.iter().map(|f| f.1.as_deref().unwrap()).collect();
+    assert_eq!(labels, ["10", "30"]);
+}
+
+#[test]
+fn rows_that_the_model_cannot_use_are_named() {
+    let wrong = |table: &str| predict("squared", table).unwrap_err().to_string();
+    assert!(wrong("sex,a=b,age\nf,0,0\nwoman,0,0\n").contains("new.csv:3: column \"sex\": \"woman\" is not one of"));
+    assert!(wrong("sex,a=b,age\nf,0,old\n").contains("new.csv:2: column \"age\": a finite number"));
+    assert!(wrong("sex,age\nf,0\n").contains("has no column \"a=b\""));
+}

@@ -1,0 +1,17 @@
+//! Any bytes as a frame: refused or within the limits, never a panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use undertone_core::message::{Limits, Message, decode};
+
+fuzz_target!(|frame: &[u8]| {
+    let limits = Limits { features: 4, rounds: 80, clients: 3 };
+    match decode(frame, &limits) {
+        Ok(Message::Round(release)) => {
+            assert!((1..=80).contains(&release.round) && release.payload.values().all(f64::is_finite));
+        }
+        Ok(Message::Final(last)) => assert!(last.author < 3 && last.payload.values().all(f64::is_finite)),
+        Ok(Message::Hello(hello)) => assert_eq!(hello.encode().bytes(), frame),
+        Ok(Message::Done) | Err(_) => {}
+    }
+});
