@@ -7,7 +7,9 @@ sends its P numbers to its 3 neighbours (a ring and its diameters), waits for th
 least squares on 50 records of its own, in NumPy (`DGDExecutor`, in torch, would only add to it). Every site is a process of its own (as many threads as
 sites, in the simulator's words). Timed are the rounds after a warm-up, until the slowest site is through; starting the simulator is not.
 
-The sites talk over TCP on the loopback interface, through the simulator's server, and every message waits for its reply.
+The sites talk over TCP, through the simulator's server, and every message waits for its reply. The simulator listens on all
+interfaces and has no setting against it, so it is started in a network namespace of its own (`unshare`, from util-linux, and `ip`) that
+has nothing but the loopback interface.
 """
 import json
 import os
@@ -25,6 +27,7 @@ from nvflare.app_opt.p2p.executors.sync_executor import SyncAlgorithmExecutor
 PEERS, M, P = 10, 50, 8
 WARMUP, ROUNDS = 20, 300
 STEP = 0.05
+LOOPBACK_ONLY = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
 def neighbours(i):
@@ -87,7 +90,7 @@ def main(rounds):
         results = folder / "results"
         results.mkdir()
         write_job(folder / "job", results, rounds)
-        command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(folder / "job")]
+        command = [*LOOPBACK_ONLY, sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(folder / "job")]
         command += ["-w", str(folder / "workspace"), "-n", str(PEERS), "-t", str(PEERS), "-l", "ERROR"]
         env = dict(os.environ, OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
         log = subprocess.run(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout

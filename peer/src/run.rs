@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use undertone_core::identity::{Identity, PublicId};
 use undertone_core::ledger::{Contents, Disk, Ledger};
 use undertone_core::message::Limits;
-use undertone_core::node::{Conflict, Event, News, Node, OnLoss, Roster, Setup, Stop};
+use undertone_core::node::{Conflict, Event, News, Node, OnLoss, Roster, RosterError, Setup, Stop};
 use undertone_core::privacy::{Noise, Rho};
 use undertone_core::records::Dataset;
 use undertone_core::study::{DataSpec, NoiseKind, Privacy, Study, StudyDigest};
@@ -148,7 +148,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
 }
 
 fn unlisted(id: &PublicId) -> String {
-    undertone_core::node::RosterError::Unlisted(*id).to_string()
+    RosterError::Unlisted(id.to_string()).to_string()
 }
 
 /// What a peer releases is safe if its noise is.

@@ -176,7 +176,8 @@ fn a_disk_that_lies_is_found_out() {
 fn up_to(text: &str, rounds: u32) -> World {
     let mut cohort = cohort(text);
     cohort.noise = fresh_noise;
-    let mut world = World::new(cohort, Faults { latency: (milliseconds(5), milliseconds(5)), ..Faults::default() }, 1);
+    let latency = (milliseconds(5), milliseconds(5));
+    let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(1), ..Faults::default() }, 1);
     world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= rounds)).unwrap();
     world
 }
@@ -236,8 +237,8 @@ fn another_next_round(text: &str, copy: Vec<u8>) -> Vec<u8> {
     let prior = resumed.frames.last().unwrap().receipt().head;
     let released = last.released.iter().map(|v| v + 1.0).collect();
     ledger.record(RoundRecord { round: last.round + 1, rho: last.next_rho, prior, released, ..last }).unwrap();
-    let bytes = file.borrow().0.clone();
-    bytes
+    drop(ledger);
+    Rc::into_inner(file).expect("the ledger is gone").into_inner().0
 }
 
 /// A disk that the test can still read when the ledger has it.

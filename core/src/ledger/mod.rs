@@ -75,9 +75,9 @@ pub enum LedgerError {
     #[error("the ledger belongs to the key {found}, not to {expected}; give that key, or the folder of this one")]
     Foreign {
         /// Whose it is.
-        found: PublicId,
+        found: String,
         /// Whose it should be.
-        expected: PublicId,
+        expected: String,
     },
     /// A record before the last is damaged.
     #[error(
@@ -382,7 +382,10 @@ impl<D: Disk> Ledger<D> {
             None => Contents::start(&mut disk, identity.id())?,
         };
         if contents.owner != identity.id() {
-            return Err(LedgerError::Foreign { found: contents.owner, expected: identity.id() });
+            return Err(LedgerError::Foreign {
+                found: contents.owner.to_string(),
+                expected: identity.id().to_string(),
+            });
         }
         let mut ledger = Self { disk, identity, contents, run: 0, chain, limits, allowance };
         ledger.settle()?;

@@ -18,7 +18,7 @@ pub enum RosterError {
     Graph(#[from] GraphError),
     /// The key is not in the study.
     #[error("the key {0} is not in the study; send that id to whoever wrote the study, who adds it as client.NAME.id")]
-    Unlisted(PublicId),
+    Unlisted(String),
 }
 
 /// All participants, in the order of their names, and their graph.
