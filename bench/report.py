@@ -41,7 +41,37 @@ def clients():
     }
 
 
+def peers():
+    """Rounds per second of peers, beside what the disk alone allows; memory; bytes on the wire."""
+    kinds = {
+        "memory": ["memory"], "fdatasync": ["fdatasync"], "plain": ["loopback", "8", "fast", "plain"],
+        "durable": ["loopback", "8", "fast", "durable"], "secure": ["loopback", "8", "secure", "durable"],
+        "large": ["loopback", "10000", "fast", "plain"], "large secure": ["loopback", "10000", "secure", "plain"],
+    }
+    rows = {name: [] for name in kinds}
+    for _ in range(REPEATS):
+        for name, command in kinds.items():
+            rows[name].append([float(v) for v in call([*UNDERTONE, *command])])
+    return {name: [statistics.median(column) for column in zip(*values)] for name, values in rows.items()}
+
+
+def print_peers():
+    found = peers()
+    print("peers, rounds per second (random graph of mean degree 3)")
+    print(f"  50 in memory, one thread, P 8                     {found['memory'][0]:8.0f}")
+    rate, memory, wire = found["plain"]
+    print(f"  10 processes over loopback, P 8, no durability    {rate:8.0f}   {memory:.1f} MB each, {wire:.0f} bytes on the wire a message")
+    share = found["durable"][0] / found["fdatasync"][0]
+    print(f"  the same, durable                                 {found['durable'][0]:8.0f}   {share:.2f} of fdatasync alone by ten writers ({found['fdatasync'][0]:.0f})")
+    print(f"  the same, durable and with secure noise           {found['secure'][0]:8.0f}")
+    rate, memory, wire = found["large"]
+    print(f"  10 processes, P 10,000, no durability             {rate:8.0f}   {memory:.1f} MB each, {wire:.0f} bytes on the wire a message")
+    print(f"  the same with secure noise                        {found['large secure'][0]:8.0f}")
+
+
 def main():
+    if sys.argv[1:] == ["peers"]:
+        return print_peers()
     for kind, title in [("own", "every trial with its own data"), ("shared", "all trials on the same data")]:
         rates = network(kind)
         print(f"K 50, M 50, P 8, LAD, private, 200 rounds, 100 trials; {title} (client-rounds/s)")
@@ -59,6 +89,7 @@ def main():
     print(f"  exact discrete Gaussian, a sample      {sample:.0f}")
     print(f"  secure release, a coordinate           {secure:.0f}")
     print(f"  fast release, a coordinate             {fast:.1f}")
+    print_peers()
 
 
 if __name__ == "__main__":

@@ -6,12 +6,15 @@ use common::{Client, Network};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::Algorithm;
+use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
-use undertone_core::algorithm::{Decay, StepSize};
+use undertone_core::algorithm::{Decay, Step, StepSize, View};
+use undertone_core::graph::Graph;
 use undertone_core::loss::{Absolute, AnyLoss, Hinge, Huber, Logistic, Loss, Quantile, Squared};
+use undertone_core::names::Names;
 use undertone_core::privacy::Clip;
 use undertone_core::problem::Problem;
-use undertone_core::records::Scratch;
+use undertone_core::records::{Dataset, Scratch};
 use undertone_core::regularizer::Regularizer;
 use undertone_core::with_loss;
 
@@ -33,6 +36,36 @@ fn random_rows(rng: &mut Xoshiro256PlusPlus, count: usize, features: usize, labe
             (x, if labels { y.signum() } else { y })
         })
         .collect()
+}
+
+/// With one edge of a star dropped, the weights are still those of the edges that are left.
+#[test]
+fn a_dropped_edge_does_not_shift_the_weights() {
+    let names = Names::numbered(4);
+    // Degrees 3, 1, 2, 2.
+    let graph = Graph::from_edges(&names, &[(0, 1), (0, 2), (0, 3), (2, 3)]).unwrap();
+    let problem =
+        Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
+    let data = Dataset::new(&[0.0], &[0.0], 1, None);
+    let points = [100.0, 7.0];
+    // Client 2 without its edge to 0: what is left is 3, of degree 2, so its weight is 1/3.
+    let view = View {
+        round: 1,
+        client: 2,
+        graph: &graph,
+        problem: &problem,
+        eta: None,
+        own: &[1.0],
+        points: &points,
+        slots: &[1],
+        ids: &[3],
+        records: data.records(),
+    };
+    let method = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Constant } };
+    let (mut public, mut private) = ([0.0], [0.0]);
+    let step = Step { public: &mut public, private: &mut private };
+    method.step(&view, &mut [0.0], &mut Scratch::default(), step).unwrap();
+    assert_eq!(public[0], 1.0 + (7.0 - 1.0) / 3.0);
 }
 
 #[test]

@@ -120,6 +120,7 @@ impl World<'_> {
                 own: &released[client * features..][..features],
                 points: released,
                 slots: self.graph.neighbours(client),
+                ids: self.graph.neighbours(client),
                 records: self.population.records(client),
             };
             let state = State {

@@ -68,6 +68,8 @@ pub struct View<'a> {
     pub points: &'a [f64],
     /// Which of `points` are the neighbours', in ascending order of their ids.
     pub slots: &'a [u32],
+    /// Who the neighbours are, in the same order. Fewer than in the graph if edges were dropped.
+    pub ids: &'a [u32],
     /// The client's data.
     pub records: Records<'a>,
 }

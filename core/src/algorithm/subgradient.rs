@@ -44,9 +44,9 @@ impl Algorithm for Subgradient {
         let eta = self.eta.at(view.round, view.eta);
         view.loss_gradient(-eta, scratch, step.private);
         step.public.copy_from_slice(view.own);
-        let neighbours = view.graph.neighbours(view.client);
-        let degree = neighbours.len();
-        for (&l, point) in neighbours.iter().zip(view.neighbours()) {
+        // Degrees of the whole graph, also when edges were dropped: both ends of an edge must agree on its weight.
+        let degree = view.graph.degree(view.client);
+        for (&l, point) in view.ids.iter().zip(view.neighbours()) {
             let weight = 1.0 / (1.0 + degree.max(view.graph.degree(l as usize)) as f64);
             for ((public, own), point) in step.public.iter_mut().zip(view.own).zip(point) {
                 *public += weight * (point - own);

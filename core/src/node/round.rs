@@ -11,6 +11,7 @@ use crate::records::Scratch;
 pub(super) struct Work {
     points: Vec<f64>,
     slots: Vec<u32>,
+    ids: Vec<u32>,
     scratch: Scratch,
     /// w_k(n): private. It is overwritten in every round and goes nowhere.
     w: Vec<f64>,
@@ -21,10 +22,12 @@ impl<D: Disk> Node<D> {
     pub(super) fn step(&mut self) -> Result<(), Stop> {
         let round = self.round + 1;
         let features = self.limits.features;
-        let Work { points, slots, scratch, w } = &mut self.work;
+        let Work { points, slots, ids, scratch, w } = &mut self.work;
         points.clear();
+        ids.clear();
         let mut squares = 0.0;
         for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
+            ids.push(neighbour.id);
             let from = points.len();
             points.extend_from_slice(neighbour.point(self.round));
             for ((sum, own), point) in neighbour.disagreement.iter_mut().zip(&self.own).zip(&points[from..]) {
@@ -45,6 +48,7 @@ impl<D: Disk> Node<D> {
             own: &self.own,
             points,
             slots,
+            ids,
             records: self.setup.data.records(),
         };
         let cost = |n| self.costs.as_ref().map_or(0.0, |c| c.rho(n));

@@ -75,6 +75,7 @@ impl<'a> Network<'a> {
                 own: &self.released[own.clone()],
                 points: &self.released,
                 slots: self.graph.neighbours(k),
+                ids: self.graph.neighbours(k),
                 records: client.records(),
             };
             let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()] };
