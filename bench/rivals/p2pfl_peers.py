@@ -13,6 +13,7 @@ MESSAGES and MODELS below, the fastest that we found. It gives up a gossip after
 put off. Encryption (p2pfl brings no certificates), Ray and logging are off.
 """
 import multiprocessing
+import signal
 import socket
 import sys
 import tempfile
@@ -37,6 +38,7 @@ def free_ports():
 
 
 def node(me, ports, rounds, tuned, together, results, folder):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     from p2pfl.settings import Settings
 
     Settings.general.DISABLE_RAY = True
@@ -138,5 +140,6 @@ def main(rounds, tuned):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the nodes end with this process, also under `timeout`
     words = [word for word in sys.argv[1:] if word != "default"]
     main(int(words[0]) if words else ROUNDS, "default" not in sys.argv[1:])

@@ -43,6 +43,8 @@ pub struct Faults {
     pub silence: Duration,
     /// Probability, per frame, that the network splits in two for a while.
     pub partition: f64,
+    /// A node whose frames arrive changed, and how often.
+    pub liar: Option<(usize, f64)>,
     /// Nodes that take this much longer for everything they send.
     pub slow: HashMap<usize, Duration>,
 }
@@ -487,6 +489,8 @@ impl World {
             let length = Duration::from_secs(20).mul_f64(self.rng.random());
             self.plan(length, Happening::Heal);
         }
+        let liar = self.faults.liar.filter(|liar| liar.0 == k).map_or(0.0, |liar| liar.1);
+        let frame = if self.chance(liar) { self.changed(&frame) } else { frame };
         let delay = self.delay(k);
         let mut at = self.now + delay;
         if !self.chance(self.faults.reordering) {
@@ -497,6 +501,23 @@ impl World {
             self.plan(at - self.now, Happening::Frame { node: other, link, frame: frame.clone() });
         }
         self.plan(at - self.now, Happening::Frame { node: other, link, frame });
+    }
+
+    /// Something like a frame.
+    fn changed(&mut self, frame: &[u8]) -> Arc<[u8]> {
+        let mut bytes = frame.to_vec();
+        for _ in 0..self.rng.random_range(1..4) {
+            let at = self.rng.random_range(0..bytes.len());
+            match self.rng.random_range(0..4) {
+                0 => bytes.truncate(at.max(1)),
+                1 => bytes.insert(at, self.rng.random()),
+                2 => bytes[at] ^= 1 << self.rng.random_range(0..8u8),
+                // In the head, where kinds, rounds and flags are.
+                _ => bytes[at % 12] = self.rng.random(),
+            }
+            bytes.resize(bytes.len().max(12), 0);
+        }
+        bytes.into()
     }
 
     fn chance(&mut self, probability: f64) -> bool {
