@@ -9,30 +9,30 @@
 //! fresh release is made before every neighbour has answered: one of them may hold proof that this peer's state is old.
 
 mod finals;
+mod links;
 mod neighbour;
 mod roster;
 mod round;
+mod setup;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use thiserror::Error;
 
 pub use roster::{Roster, RosterError};
+use setup::Costs;
+pub use setup::Setup;
 
 use crate::client::RoundError;
-use crate::identity::Identity;
-use crate::ledger::{Begin, Disk, Ledger, LedgerError, Resumed, Sealed};
-use crate::message::{Chain, Hello, Limits, Message, Outgoing, Receipt, Release, decode};
+use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
+use crate::message::{Chain, Limits, Message, Outgoing, Release, decode};
 use crate::names::Names;
-use crate::privacy::{Noise, Schedule, Stream};
+use crate::privacy::Stream;
 use crate::problem::Problem;
-use crate::records::Dataset;
 use crate::regularizer::Regularizer;
-use crate::study::{RegularizerSpec, Study, StudyDigest};
+use crate::study::{RegularizerSpec, StudyDigest};
 use neighbour::{Neighbour, Oddity};
 
 /// A connection, numbered by the transport; numbers are not used again.
@@ -181,88 +181,6 @@ pub enum Stop {
         /// Why.
         reason: RoundError,
     },
-}
-
-/// What a node is made of.
-pub struct Setup {
-    /// The study.
-    pub study: Arc<Study>,
-    /// Its participants.
-    pub roster: Arc<Roster>,
-    /// Which of them this is.
-    pub me: usize,
-    /// Its key.
-    pub identity: Arc<Identity>,
-    /// Its records.
-    pub data: Dataset,
-    /// A keyed hash of them.
-    pub data_hash: [u8; 32],
-    /// Where noise comes from.
-    pub noise: Noise,
-    /// Whether releases are safe: false for rehearsals.
-    pub protected: bool,
-    /// What to do about a neighbour that is not there.
-    pub on_loss: OnLoss,
-    /// The rho that this study may spend at most, if less than it promises.
-    pub allowance: Option<f64>,
-    /// Last releases that were collected before, when the study was already finished once.
-    pub finals: Vec<Vec<u8>>,
-    /// Seconds since 1970, for the ledger's reader.
-    pub time: u64,
-}
-
-impl Setup {
-    /// What this peer may spend in each round; none without privacy.
-    fn costs(&self) -> Option<Costs> {
-        let schedule = self.study.schedule(self.study.privacy.as_ref()?).expect("checked with the study");
-        let client = self.study.clients.get(&*self.roster.names.get(self.me));
-        let factor = client.map_or(1.0, |client| self.study.budget_factor(&schedule, client));
-        Some(Costs { schedule, factor })
-    }
-
-    fn limits(&self) -> Limits {
-        Limits { features: self.study.features(), rounds: self.study.rounds, clients: self.roster.names.len() }
-    }
-
-    /// The ledger's record of entering the study.
-    fn begin(&self, digest: &StudyDigest, costs: &Option<Costs>) -> Begin {
-        let rho = costs.as_ref().map_or(0.0, Costs::total) * (1.0 + 1e-12);
-        let privacy = self.study.privacy.as_ref();
-        let proven = crate::privacy::Rho::new(rho).expect("a sum of checked terms");
-        Begin {
-            study: digest.whole(),
-            name: self.study.name.clone(),
-            rounds: self.study.rounds,
-            features: self.study.features() as u32,
-            degree: self.roster.graph.degree(self.me) as u32,
-            rho,
-            epsilon: privacy.map_or(0.0, |p| p.accountant.epsilon(proven, p.delta).get()),
-            delta: privacy.map_or(0.0, |p| p.delta.get()),
-            next_rho: costs.as_ref().map_or(0.0, |c| c.rho(1)),
-            protected: self.protected,
-            data: self.data_hash,
-            time: self.time,
-        }
-    }
-}
-
-/// The schedule of one peer.
-struct Costs {
-    schedule: Schedule,
-    /// By what this peer's phi(n) differs from the schedule's.
-    factor: f64,
-}
-
-impl Costs {
-    /// phi_k(n); zero after the last round.
-    fn rho(&self, round: u32) -> f64 {
-        if round > self.schedule.rounds() { 0.0 } else { self.schedule.phi(round).get() * self.factor }
-    }
-
-    /// All rounds, added up in the order in which the ledger adds them, so that the two are equal to the last bit.
-    fn total(&self) -> f64 {
-        (1..=self.schedule.rounds()).fold(0.0, |sum, n| sum + self.rho(n))
-    }
 }
 
 /// How long to wait for the answer to a hello.
@@ -494,132 +412,6 @@ impl<D: Disk> Node<D> {
         self.neighbours.iter_mut().find(|n| n.id == id)
     }
 
-    fn up(&mut self, link: Link, peer: u32, now: Duration, net: &mut dyn Transport) {
-        let Some(neighbour) = self.neighbour(peer) else {
-            net.close(link, "not a neighbour in this study");
-            return;
-        };
-        neighbour.dialling = false;
-        let hello = self.hello(peer);
-        self.links.insert(link, Connection { peer, greeted: false, since: now });
-        net.send(link, &hello);
-    }
-
-    fn hello(&self, peer: u32) -> Outgoing {
-        let neighbour = self.neighbours.iter().find(|n| n.id == peer).expect("asked for neighbours only");
-        let receipt = if neighbour.round() == 0 { Receipt::default() } else { neighbour.receipts[0] };
-        Hello { study: self.digest, round: self.round, receipt, dropped: neighbour.dropped }.encode()
-    }
-
-    fn down(&mut self, link: Link, reason: String, now: Duration, net: &mut dyn Transport) {
-        let Some(connection) = self.links.remove(&link) else { return };
-        let smaller = (self.setup.me as u32) < connection.peer;
-        let pause = self.pause(if smaller { 20 } else { 300 });
-        let Some(neighbour) = self.neighbour(connection.peer) else { return };
-        let was_up = neighbour.link().is_some();
-        neighbour.links.retain(|l| *l != link);
-        if neighbour.dropped {
-            return;
-        }
-        if neighbour.link().is_some() {
-            self.send_again(connection.peer, net);
-            return;
-        }
-        if was_up {
-            neighbour.lose(now);
-            neighbour.next_dial = now + pause;
-            self.news.push(News::Lost(connection.peer, reason));
-        } else {
-            // Refused before it was greeted: no hurry to try again.
-            neighbour.attempts += 1;
-            neighbour.next_dial = now + LONGEST_PAUSE;
-            self.news.push(News::Refused(connection.peer, reason));
-        }
-    }
-
-    /// A connection ended with frames under way, and another is left: what may be lost is sent again on that one.
-    fn send_again(&mut self, peer: u32, net: &mut dyn Transport) {
-        let Some(neighbour) = self.neighbours.iter_mut().find(|n| n.id == peer) else { return };
-        let Some(link) = neighbour.link() else { return };
-        for sealed in &self.frames {
-            net.send(link, sealed.frame());
-        }
-        neighbour.sent_finals.fill(false);
-        neighbour.sent_done = false;
-    }
-
-    fn unreachable(&mut self, peer: u32, now: Duration) {
-        let attempts = self.neighbour(peer).map_or(0, |n| n.attempts);
-        let pause = self.pause(100 << attempts.min(6));
-        let Some(neighbour) = self.neighbour(peer) else { return };
-        neighbour.dialling = false;
-        neighbour.attempts += 1;
-        neighbour.next_dial = now + pause;
-    }
-
-    /// About so many milliseconds, up to the longest pause.
-    fn pause(&mut self, milliseconds: u64) -> Duration {
-        let spread = 0.5 + self.jitter.random::<f64>();
-        Duration::from_millis(milliseconds).mul_f64(spread).min(LONGEST_PAUSE)
-    }
-
-    /// What is due: dials, silent hellos, stalled neighbours, patience.
-    fn watch(&mut self, now: Duration, net: &mut dyn Transport) -> Result<(), Stop> {
-        let silent = self.links.iter().filter(|(_, c)| !c.greeted && now >= c.since + HELLO_PATIENCE);
-        for link in silent.map(|(link, _)| *link).collect::<Vec<_>>() {
-            net.close(link, "no hello came");
-            self.down(link, "no hello came".into(), now, net);
-        }
-        if now >= self.progress.max(self.asked) + STALL {
-            self.asked = now;
-            let stalled: Vec<_> = self.active().filter_map(|n| Some((n.link()?, n.id))).collect();
-            for (link, id) in stalled {
-                net.send(link, &self.hello(id));
-            }
-        }
-        for index in 0..self.neighbours.len() {
-            let (id, dialable) = (self.neighbours[index].id, self.is_dialable(self.neighbours[index].id));
-            let neighbour = &mut self.neighbours[index];
-            if neighbour.dropped || neighbour.link().is_some() {
-                continue;
-            }
-            if dialable && !neighbour.dialling && now >= neighbour.next_dial {
-                neighbour.dialling = true;
-                net.dial(id);
-            }
-            let lost = neighbour.lost_since.unwrap_or(now);
-            if !neighbour.reported && now >= lost + REPORT {
-                neighbour.reported = true;
-                self.news.push(News::Waiting(id));
-            }
-            let OnLoss::Drop(patience) = self.setup.on_loss else { continue };
-            if now >= lost + patience && self.round < self.limits.rounds {
-                self.drop_edge(index, false)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes an edge out of the graph, durably.
-    fn drop_edge(&mut self, index: usize, theirs: bool) -> Result<(), Stop> {
-        let neighbour = self.neighbours[index].id;
-        self.ledger.drop_edge(neighbour)?;
-        self.forget_edge(index);
-        let left = self.active().count();
-        self.news.push(News::Dropped { neighbour, theirs, left });
-        if left == 0 { Err(Stop::Alone) } else { Ok(()) }
-    }
-
-    /// Takes an edge's share out of the dual.
-    fn forget_edge(&mut self, index: usize) {
-        self.neighbours[index].dropped = true;
-        let weight = self.setup.study.algorithm.dual_weight();
-        for p in 0..self.limits.features {
-            let sum: f64 = self.neighbours.iter().filter(|n| !n.dropped).map(|n| n.disagreement[p]).sum();
-            self.gamma[p] = weight * sum;
-        }
-    }
-
     fn frame(&mut self, link: Link, frame: &[u8], now: Duration, net: &mut dyn Transport) -> Result<(), Stop> {
         // Frames may still arrive on a link that this side has closed.
         let Some(&Connection { peer, greeted, .. }) = self.links.get(&link) else { return Ok(()) };
@@ -647,70 +439,6 @@ impl<D: Disk> Node<D> {
             self.down(link, format!("closed by this peer: {reason}"), now, net);
         }
         Ok(())
-    }
-
-    /// Takes in a hello; returns why the connection is to be closed, if it is.
-    fn greet(&mut self, link: Link, peer: u32, hello: &Hello, net: &mut dyn Transport) -> Result<Option<String>, Stop> {
-        let differences = self.digest.differences(&hello.study);
-        if !differences.is_empty() {
-            return Ok(Some(format!("the two studies differ in: {}", differences.join(", "))));
-        }
-        if let Some(reason) = self.check_receipt(peer, &hello.receipt)? {
-            return Ok(Some(reason));
-        }
-        let index = self.neighbours.iter().position(|n| n.id == peer).expect("links are to neighbours");
-        if self.neighbours[index].dropped {
-            return Ok(Some("this edge was dropped".into()));
-        }
-        if hello.dropped {
-            self.drop_edge(index, true)?;
-            return Ok(Some("this edge was dropped".into()));
-        }
-        let oldest = self.frames.first().map_or(0, |f| f.receipt().round);
-        if hello.receipt.round + 1 < oldest {
-            return Ok(Some(format!("round {} is no longer kept", hello.receipt.round + 1)));
-        }
-        self.links.get_mut(&link).expect("looked up before").greeted = true;
-        let neighbour = &mut self.neighbours[index];
-        if !neighbour.links.contains(&link) {
-            if neighbour.link().is_none() {
-                self.news.push(News::Greeted(peer));
-            }
-            neighbour.links.push(link);
-            neighbour.sent_finals.fill(false);
-            neighbour.sent_done = false;
-        }
-        (neighbour.greeted, neighbour.reported) = (true, false);
-        (neighbour.lost_since, neighbour.attempts) = (None, 0);
-        // One side decides which of several connections stays, or each might close the other's choice.
-        let superseded = if (self.setup.me as u32) < peer { neighbour.links.len() - 1 } else { 0 };
-        for old in neighbour.links.drain(..superseded) {
-            self.links.remove(&old);
-            net.close(old, "a newer connection takes over");
-        }
-        for sealed in self.frames.iter().filter(|f| f.receipt().round > hello.receipt.round) {
-            net.send(link, sealed.frame());
-        }
-        Ok(None)
-    }
-
-    /// Compares what a neighbour has of ours with the ledger.
-    fn check_receipt(&self, peer: u32, receipt: &Receipt) -> Result<Option<String>, Stop> {
-        if receipt.round == 0 {
-            return Ok(None);
-        }
-        if !self.chain.is_own(&self.setup.identity, receipt) {
-            return Ok(Some("a receipt for a frame that this peer never made".into()));
-        }
-        let neighbour = || self.setup.roster.names.get(peer as usize).into_owned();
-        if receipt.round > self.round {
-            return Err(Stop::Behind { neighbour: neighbour(), theirs: receipt.round, own: self.round });
-        }
-        let known = self.frames.iter().find(|f| f.receipt().round == receipt.round);
-        if known.is_some_and(|frame| frame.receipt().head != receipt.head) {
-            return Err(Stop::Forked { neighbour: neighbour(), round: receipt.round });
-        }
-        Ok(None)
     }
 
     /// Takes in a neighbour's release; returns why the connection is to be closed, if it is.

@@ -1,0 +1,264 @@
+//! What a ledger says: reading it, and adding to it.
+
+use std::io;
+
+use super::record::{self, ALIGN, Begin, Hash, Kind, Record, RoundRecord};
+use super::{Disk, LedgerError};
+use crate::identity::PublicId;
+
+/// What the ledger knows about one study that the data took part in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// How it was begun.
+    pub begin: Begin,
+    /// The rho spent so far.
+    pub spent: f64,
+    /// The last round.
+    pub round: u32,
+    /// Releases made from the records.
+    pub fresh: u32,
+    /// The next round's rho.
+    pub(super) next_rho: f64,
+    /// A round that was charged and will not be noised.
+    pub(super) retired: Option<u32>,
+    /// Neighbours that were dropped, and when.
+    pub dropped: Vec<(u32, u32)>,
+    /// Where the last two releases are written.
+    pub(super) at: [Option<u64>; 2],
+}
+
+impl Run {
+    /// Whether all rounds are done.
+    pub fn is_complete(&self) -> bool {
+        self.round == self.begin.rounds
+    }
+}
+
+/// What a ledger says, without the means to add to it.
+#[derive(Debug)]
+pub struct Contents {
+    /// Whose it is.
+    pub owner: PublicId,
+    /// The studies, in the order in which they were begun.
+    pub runs: Vec<Run>,
+    /// Whether the last record was cut off; its round is charged in `runs`.
+    pub torn: bool,
+    pub(super) end: u64,
+    /// Where bytes that are not zero end.
+    written: u64,
+    size: u64,
+    head: Hash,
+    pub(super) last: Vec<u8>,
+    /// The run to which the last record belongs.
+    pub(super) current: Option<u32>,
+}
+
+/// Bytes read at a time.
+const WINDOW: usize = 1 << 16;
+/// Zeros written ahead at a time, at least.
+const AHEAD: usize = 1 << 16;
+
+impl Contents {
+    /// Reads a ledger; `None` if nothing was recorded yet.
+    pub fn read(disk: &mut impl Disk) -> Result<Option<Self>, LedgerError> {
+        let unreadable = |e| LedgerError::Disk("read", e);
+        let size = disk.size().map_err(unreadable)?;
+        let written = last_written(disk, size).map_err(unreadable)?;
+        let first = match read_record(disk, 0).map_err(unreadable)? {
+            Some(first) => first,
+            // Cut off while its first record was written: nothing can have been recorded, let alone sent.
+            None if written <= record::first_length() => return Ok(None),
+            None => return Err(LedgerError::NotALedger),
+        };
+        let (Record::Owner(owner), bytes) = (first.0.record, first.1) else { return Err(LedgerError::NotALedger) };
+        let end = bytes.len() as u64;
+        let mut contents = Self {
+            owner,
+            runs: Vec::new(),
+            torn: false,
+            end,
+            written,
+            size,
+            head: first.0.hash,
+            last: bytes,
+            current: None,
+        };
+        while contents.end < written {
+            match read_record(disk, contents.end).map_err(unreadable)? {
+                Some((found, bytes)) if found.prior == contents.head => {
+                    let at = contents.end;
+                    contents.apply(found.record, at).ok_or(LedgerError::Damaged { at })?;
+                    contents.end += bytes.len() as u64;
+                    contents.head = found.hash;
+                    contents.last = bytes;
+                }
+                _ => {
+                    contents.check_torn(disk)?;
+                    break;
+                }
+            }
+        }
+        Ok(Some(contents))
+    }
+
+    /// Takes in one record; `None` if it contradicts those before it.
+    fn apply(&mut self, record: Record, at: u64) -> Option<()> {
+        match record {
+            Record::Owner(_) => return None,
+            Record::Begin(begin) => {
+                self.current = Some(self.runs.len() as u32);
+                let next_rho = begin.next_rho;
+                let run = Run {
+                    begin,
+                    spent: 0.0,
+                    round: 0,
+                    fresh: 0,
+                    next_rho,
+                    retired: None,
+                    dropped: vec![],
+                    at: [None; 2],
+                };
+                self.runs.push(run);
+            }
+            Record::Round(record) => {
+                self.current = Some(record.run);
+                self.runs.get_mut(record.run as usize)?.apply(&record, at)?;
+            }
+            Record::Drop { run, neighbour, round } => {
+                self.current = Some(run);
+                self.runs.get_mut(run as usize)?.dropped.push((neighbour, round));
+            }
+            Record::Charge { run: index, round, rho } => {
+                self.current = Some(index);
+                let run = self.runs.get_mut(index as usize)?;
+                run.charge(round, rho).then_some(())?;
+            }
+        }
+        Some(())
+    }
+
+    /// There is something after the last valid record. If it is the remains of a single record it is charged, else the
+    /// ledger is damaged.
+    fn check_torn(&mut self, disk: &mut impl Disk) -> Result<(), LedgerError> {
+        let run = self.current.map(|run| &mut self.runs[run as usize]);
+        let (features, degree) = run.as_ref().map_or((0, 0), |r| (r.begin.features as usize, r.begin.degree as usize));
+        let longest = record::longest(features, degree) as u64;
+        let rest = disk
+            .read(self.end, (self.written - self.end).min(2 * longest) as usize)
+            .map_err(|e| LedgerError::Disk("read", e))?;
+        let later = (ALIGN..rest.len()).step_by(ALIGN).any(|at| record::find(&rest[at..]).is_some());
+        // With no run at all a Begin may be cut off, whose length is bounded too.
+        if later || self.written - self.end > longest {
+            return Err(LedgerError::Damaged { at: self.end });
+        }
+        self.torn = true;
+        if let Some(run) = run.filter(|run| !run.is_complete()) {
+            let (round, rho) = (run.round + 1, run.next_rho);
+            run.charge(round, rho);
+        }
+        Ok(())
+    }
+
+    /// The rho spent in all studies together; `None` if one of them released without protection.
+    pub fn spent(&self) -> Option<f64> {
+        let protected = self.runs.iter().all(|run| run.begin.protected || run.round == 0);
+        // Each sum is of terms that are rounded up where they are made; one part in 10^12 covers adding them.
+        protected.then(|| self.runs.iter().map(|run| run.spent).sum::<f64>() * (1.0 + 1e-12))
+    }
+}
+
+impl Run {
+    fn apply(&mut self, record: &RoundRecord, at: u64) -> Option<()> {
+        if record.round != self.round + 1 || record.round > self.begin.rounds {
+            return None;
+        }
+        self.round = record.round;
+        self.spent += record.rho;
+        self.fresh += u32::from(record.kind == Kind::Fresh);
+        self.next_rho = record.next_rho;
+        self.retired = None;
+        self.at = [self.at[1], Some(at)];
+        Some(())
+    }
+
+    /// Charges a round and retires it, once.
+    fn charge(&mut self, round: u32, rho: f64) -> bool {
+        if self.retired == Some(round) {
+            return true;
+        }
+        self.spent += rho;
+        self.retired = Some(round);
+        round == self.round + 1
+    }
+}
+
+/// Where the bytes that are not zero end.
+fn last_written(disk: &mut impl Disk, size: u64) -> io::Result<u64> {
+    let mut end = size;
+    while end > 0 {
+        let start = end.saturating_sub(WINDOW as u64);
+        let bytes = disk.read(start, (end - start) as usize)?;
+        if let Some(last) = bytes.iter().rposition(|b| *b != 0) {
+            // The last record's hash may end in zeros, and its padding is zeros.
+            return Ok((start + last as u64 + 1).next_multiple_of(ALIGN as u64));
+        }
+        end = start;
+    }
+    Ok(0)
+}
+
+/// The valid record at `at`, with its bytes.
+pub(super) fn read_record(disk: &mut impl Disk, at: u64) -> io::Result<Option<(record::Found, Vec<u8>)>> {
+    let start = disk.read(at, 8)?;
+    let Some(length) = record::claimed_length(&start) else { return Ok(None) };
+    if length as u64 > disk.size()?.saturating_sub(at) {
+        return Ok(None);
+    }
+    let bytes = disk.read(at, length)?;
+    Ok(record::find(&bytes).map(|found| (found, bytes)))
+}
+
+impl Contents {
+    /// The first record of an empty file.
+    pub(super) fn start(disk: &mut impl Disk, owner: PublicId) -> Result<Self, LedgerError> {
+        let size = disk.size().map_err(|e| LedgerError::Disk("read", e))?;
+        let (bytes, hash) = Record::Owner(owner).encode(&[0; 32]);
+        debug_assert_eq!(bytes.len() as u64, record::first_length());
+        disk.write(0, &bytes).map_err(|e| LedgerError::Disk("written", e))?;
+        let end = bytes.len() as u64;
+        Ok(Self {
+            owner,
+            runs: Vec::new(),
+            torn: false,
+            end,
+            written: end,
+            size: size.max(end),
+            head: hash,
+            last: bytes,
+            current: None,
+        })
+    }
+
+    /// One durable write, over the remains of a record that was cut off if there are any.
+    pub(super) fn append(&mut self, disk: &mut impl Disk, record: Record) -> Result<(), LedgerError> {
+        let unwritten = |e| LedgerError::Disk("written", e);
+        let (mut bytes, hash) = record.encode(&self.head);
+        let length = bytes.len();
+        let end = self.end + length as u64;
+        if self.written > end {
+            bytes.resize((self.written - self.end) as usize, 0);
+        }
+        let needed = self.end + bytes.len() as u64;
+        if needed > self.size {
+            // In zeros, so that a failure here leaves no half record behind.
+            let more = (needed - self.size) as usize + AHEAD.max(16 * length);
+            disk.write(self.size, &vec![0; more]).map_err(unwritten)?;
+            self.size += more as u64;
+        }
+        disk.write(self.end, &bytes).map_err(unwritten)?;
+        self.apply(record, self.end).expect("a record made here follows those before it");
+        bytes.truncate(length);
+        (self.end, self.written, self.head, self.last, self.torn) = (end, end, hash, bytes, false);
+        Ok(())
+    }
+}
