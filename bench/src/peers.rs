@@ -60,6 +60,7 @@ pub fn memory(rounds: u32) {
         study: Arc::new(study),
         on_loss: OnLoss::Wait,
         noise: |study, _, _| Noise::fast(study.seed),
+        waiting: 0,
         allowance: None,
         odd: None,
         clock: 0,

@@ -23,7 +23,7 @@ enum Verb {
         /// The state folder of a peer
         folder: PathBuf,
 
-        /// The delta at which the total is stated; without it, the largest of the studies
+        /// The delta at which the total is stated; without it, the smallest of the studies
         #[arg(long)]
         delta: Option<f64>,
 
@@ -38,10 +38,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(contents) = read_ledger(folder).map_err(failed)? else {
         return print("the ledger is empty: this data has taken part in no study");
     };
-    let largest = contents.runs.iter().map(|r| r.begin.delta).fold(0.0, f64::max);
-    let delta = match delta.unwrap_or(largest) {
-        0.0 => None,
-        value => Some(Delta::new(value).map_err(|e| Failure::input(format!("--delta: {e}")))?),
+    let smallest = contents.runs.iter().map(|r| r.begin.delta).filter(|d| *d > 0.0).reduce(f64::min);
+    let delta = match delta.or(smallest) {
+        None => None,
+        Some(value) => Some(Delta::new(value).map_err(|e| Failure::input(format!("--delta: {e}")))?),
     };
     let epsilon = |rho: f64, delta: f64| {
         let (rho, delta) = (Rho::new(rho).ok()?, Delta::new(delta).ok()?);

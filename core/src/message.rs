@@ -5,7 +5,7 @@
 //! | 1 hello | who I am, which study I hold, what I have of yours | fixed |
 //! | 2 round | w~_k(n) | 21 + 8 P, and 64 more where signed |
 //! | 3 final | somebody's last release, passed on | 101 + 8 P |
-//! | 4 done | I have everybody's last release | 1 |
+//! | 4 done | I wait for no more last releases, because I have them all or because I gave up | 2 |
 //!
 //! All numbers are little-endian. The connection under it names and authenticates the sender. A frame is decoded only if
 //! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
@@ -31,6 +31,8 @@ use crate::study::StudyDigest;
 pub const VERSION: u16 = 1;
 /// Frames of these rounds are signed: every one that this divides, and the last.
 pub const SIGN_EVERY: u32 = 64;
+/// Numbers in frames are no larger than this: beyond it a run has diverged, and sums of them could overflow.
+pub const LARGEST_VALUE: f64 = 1e30;
 /// The first bytes of a hello.
 const MAGIC: [u8; 4] = *b"UNDT";
 /// Bytes of a signature.
@@ -99,8 +101,11 @@ pub enum Message<'a> {
     Round(Release<'a>),
     /// w~_k(T) of some author, passed on by the sender.
     Final(Final<'a>),
-    /// The sender has everybody's last release.
-    Done,
+    /// The sender waits for no more last releases.
+    Done {
+        /// Whether it has them all.
+        complete: bool,
+    },
 }
 
 /// The release of one round.
@@ -129,7 +134,7 @@ pub struct Final<'a> {
     pub signature: [u8; SIGNATURE],
 }
 
-/// P finite numbers as they travelled.
+/// P numbers as they travelled, none larger than [`LARGEST_VALUE`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload<'a>(&'a [u8]);
 
@@ -167,8 +172,8 @@ pub enum Malformed {
     /// A hello of another version.
     #[error("a hello of protocol version {0}, where this peer speaks {VERSION}; run the same version of Undertone")]
     Version(u16),
-    /// A number that is infinite or none.
-    #[error("a value that is not finite")]
+    /// A number that is infinite, none, or too large.
+    #[error("a value that is not a number of a size that a model can have")]
     NotFinite,
     /// A round or an author that the study does not have.
     #[error("a frame of a round or client that the study does not have")]
@@ -212,9 +217,18 @@ impl<'a> Cursor<'a> {
         u32::from_le_bytes(self.array())
     }
 
+    fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.array() {
+            [0] => Ok(false),
+            [1] => Ok(true),
+            _ => Err(Malformed::Flag),
+        }
+    }
+
     fn payload(&mut self, features: usize) -> Result<Payload<'a>, Malformed> {
         let payload = Payload(self.take(8 * features));
-        if payload.values().all(f64::is_finite) { Ok(payload) } else { Err(Malformed::NotFinite) }
+        // Written so that NaN fails.
+        if payload.values().all(|v| v.abs() <= LARGEST_VALUE) { Ok(payload) } else { Err(Malformed::NotFinite) }
     }
 }
 
@@ -229,7 +243,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         1 => HELLO,
         2 => 1 + 4 + payload + TAG + if limits.signs(round) { SIGNATURE } else { 0 },
         3 => 1 + 4 + HASH + payload + SIGNATURE,
-        4 => 1,
+        4 => 2,
         other => return Err(Malformed::Kind(other)),
     };
     // A hello of another version may have another length, and the version is the better answer.
@@ -275,7 +289,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
                 signature: cursor.array(),
             }))
         }
-        _ => Ok(Message::Done),
+        _ => Ok(Message::Done { complete: cursor.flag()? }),
     }
 }
 
@@ -285,11 +299,7 @@ fn decode_hello(cursor: &mut Cursor) -> Result<Hello, Malformed> {
         study: StudyDigest::from_bytes(&cursor.array()),
         round: cursor.u32(),
         receipt: Receipt { round: cursor.u32(), head: cursor.array(), tag: cursor.array() },
-        dropped: match cursor.array() {
-            [0] => false,
-            [1] => true,
-            _ => return Err(Malformed::Flag),
-        },
+        dropped: cursor.flag()?,
     };
     Ok(hello)
 }
@@ -331,8 +341,8 @@ impl Final<'_> {
 }
 
 /// A done frame.
-pub fn done() -> Outgoing {
-    Outgoing(Arc::new([4]))
+pub fn done(complete: bool) -> Outgoing {
+    Outgoing(Arc::new([4, complete.into()]))
 }
 
 /// c_n = H(c_(n-1), n, payload).

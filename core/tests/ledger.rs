@@ -285,6 +285,74 @@ fn studies_add_up_in_one_ledger() {
     assert!((contents.spent().unwrap() - 7.0 * RHO).abs() < 1e-9);
 }
 
+/// Two studies of different sizes take turns in one ledger, and the disk stops at any byte of any write.
+#[test]
+fn a_crash_is_charged_to_the_study_that_was_writing() {
+    // Study 2 has more features, so its records are longer.
+    const WIDE: Limits = Limits { features: 40, ..LIMITS };
+    let enter_wide = |disk: Fragile| {
+        let begin = Begin { features: 40, ..begin(2) };
+        Ledger::enter(disk, identity(), chain(), WIDE, begin, RHO * 6.0)
+    };
+    let wide_step = |ledger: &mut Ledger<Fragile>, last: &Option<RoundRecord>| {
+        let round = last.as_ref().map_or(1, |l| l.round + 1);
+        let fresh = ledger.allows(RHO);
+        let record = RoundRecord {
+            run: ledger.run_index(),
+            round,
+            kind: if fresh { Kind::Fresh } else { Kind::Repeat },
+            rho: if fresh { RHO } else { 0.0 },
+            next_rho: RHO,
+            prior: [3; 32],
+            released: vec![f64::from(round); 40],
+            gamma: vec![0.0; 40],
+            edges: vec![],
+        };
+        ledger.record(record).map(|_| ())
+    };
+    // Study 2 for two rounds, study 1 to its end, study 2 for one round more.
+    let play = |disk: &Fragile| -> Result<(), LedgerError> {
+        let (mut ledger, resumed) = enter_wide(disk.clone())?;
+        let mut last = resumed.last;
+        while last.as_ref().is_none_or(|l| l.round < 2) {
+            wide_step(&mut ledger, &last)?;
+            drop(ledger);
+            (ledger, Resumed { last, .. }) = enter_wide(disk.clone())?;
+        }
+        drop(ledger);
+        run(disk, 0.0, &mut Sent::new())?;
+        let (mut ledger, resumed) = enter_wide(disk.clone())?;
+        if resumed.last.as_ref().is_some_and(|l| l.round < 3) {
+            wide_step(&mut ledger, &resumed.last)?;
+        }
+        Ok(())
+    };
+    let whole = Fragile::default();
+    play(&whole).unwrap();
+    let lengths = whole.writes.borrow().clone();
+    for (write, length) in lengths.iter().enumerate() {
+        let step = if *length > 10_000 { 9973 } else { 7 };
+        for kept in (0..=*length).step_by(step) {
+            let disk = Fragile { dies: Some((write, kept)), ..Fragile::default() };
+            play(&disk).unwrap_err();
+            let after = Fragile { dies: None, ..disk };
+            let charged = |disk: &Fragile| Contents::read(&mut disk.clone()).unwrap().map_or(vec![], |c| c.runs);
+            let last_write = write + 1 == lengths.len();
+            let torn = Contents::read(&mut after.clone()).unwrap().is_some_and(|c| c.torn);
+            if last_write && torn {
+                // The third round of study 2 was cut off: it is study 2 that pays.
+                assert!((charged(&after)[0].spent - 3.0 * RHO).abs() < 1e-9, "byte {kept}");
+            }
+            play(&after).unwrap_or_else(|e| panic!("write {write}, byte {kept}: {e}"));
+            let runs = charged(&after);
+            assert_eq!((runs[0].round, runs[1].round), (3, 6));
+            for run in runs {
+                assert!(run.spent >= RHO * f64::from(run.fresh) - 1e-12, "write {write}, byte {kept}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_rehearsal_leaves_no_bound() {
     let disk = Fragile::default();

@@ -41,7 +41,10 @@ pub fn read(path: &Path) -> Result<Identity, PeerError> {
     {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(path).map_err(|e| wrong(&e.to_string()))?.permissions().mode();
-        if mode & 0o077 != 0 {
+        // systemd hands credentials over in a folder of their own, readable by a group that only the service is in.
+        let credential = std::env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|dir| path.starts_with(dir));
+        let forbidden = if credential { 0o007 } else { 0o077 };
+        if mode & forbidden != 0 {
             return Err(wrong("others on this machine can read this key; run `chmod 600` on it, or make a new one"));
         }
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use iroh::endpoint::{Connection, ConnectionError, QuicTransportConfig, RecvStream, SendStream, presets};
+use iroh::endpoint::{Connection, ConnectionError, QuicTransportConfig, RecvStream, SendStream, VarInt, presets};
 use iroh::{Endpoint, EndpointAddr, PublicKey, RelayMode, RelayUrl, SecretKey};
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::timeout;
 use undertone_core::identity::{Identity, PublicId};
 use undertone_core::message::{Limits, Outgoing};
@@ -36,7 +37,7 @@ const LONGEST_REASON: usize = 300;
 #[derive(Debug)]
 pub enum Input {
     /// A connection to a participant exists.
-    Up { link: Link, peer: u32, out: mpsc::UnboundedSender<Command> },
+    Up { link: Link, peer: u32, out: LinkHandle },
     /// A frame arrived.
     Frame { link: Link, frame: Vec<u8> },
     /// A connection ended.
@@ -54,15 +55,23 @@ pub enum Command {
     Close(String),
 }
 
+/// How the node reaches a connection.
+#[derive(Debug)]
+pub struct LinkHandle {
+    commands: mpsc::Sender<Command>,
+    /// Ends the connection at once.
+    cut: Arc<Notify>,
+}
+
 /// The node's side of the network.
 pub struct IrohTransport {
     dial: mpsc::UnboundedSender<u32>,
-    links: HashMap<Link, mpsc::UnboundedSender<Command>>,
+    links: HashMap<Link, LinkHandle>,
 }
 
 impl IrohTransport {
     /// Remembers how to reach a new connection.
-    pub fn learn(&mut self, link: Link, out: mpsc::UnboundedSender<Command>) {
+    pub fn learn(&mut self, link: Link, out: LinkHandle) {
         self.links.insert(link, out);
     }
 
@@ -79,14 +88,17 @@ impl Transport for IrohTransport {
     }
 
     fn send(&mut self, link: Link, frame: &Outgoing) {
-        if let Some(out) = self.links.get(&link) {
-            let _ = out.send(Command::Send(frame.shared()));
+        let Some(out) = self.links.get(&link) else { return };
+        if let Err(TrySendError::Full(_)) = out.commands.try_send(Command::Send(frame.shared())) {
+            // The other side asks for more and more and reads nothing.
+            out.cut.notify_one();
         }
     }
 
     fn close(&mut self, link: Link, reason: &str) {
-        if let Some(out) = self.links.remove(&link) {
-            let _ = out.send(Command::Close(reason.into()));
+        let Some(out) = self.links.remove(&link) else { return };
+        if out.commands.try_send(Command::Close(reason.into())).is_err() {
+            out.cut.notify_one();
         }
     }
 }
@@ -156,11 +168,18 @@ async fn bind(config: &Config) -> Result<(Endpoint, Option<tokio::net::TcpListen
             Some(bound.map_err(|e| unusable(&format!("--metrics {address}"), &e))?)
         }
     };
+    let window = (4 * config.limits.longest()).clamp(1 << 18, 1 << 30) as u32;
+    let window = VarInt::from_u32(window);
     let transport = QuicTransportConfig::builder()
         .max_idle_timeout(Some(SILENCE.try_into().expect("a few seconds")))
         .keep_alive_interval(KEEP_ALIVE)
         .default_path_max_idle_timeout(SILENCE)
         .default_path_keep_alive_interval(KEEP_ALIVE)
+        // One stream carries everything, and no more than a few frames wait on it.
+        .max_concurrent_bidi_streams(1u32.into())
+        .max_concurrent_uni_streams(0u32.into())
+        .stream_receive_window(window)
+        .receive_window(window)
         .build();
     let relay = config.relay.as_deref().map(str::parse::<RelayUrl>).transpose();
     let relay = relay.map_err(|e| PeerError::Input(format!("network.relay: {e}; write \"https://host\"")))?;
@@ -266,15 +285,19 @@ impl Hub {
     /// Carries frames in both directions until one side ends it.
     async fn serve(&self, connection: Connection, send: SendStream, receive: RecvStream, peer: u32) {
         let link = Link(self.next.fetch_add(1, Ordering::Relaxed));
-        let (out, commands) = mpsc::unbounded_channel();
+        // Room for everybody's last release, twice.
+        let (commands, to_send) = mpsc::channel(64 + 2 * self.config.limits.clients);
+        let cut = Arc::new(Notify::new());
+        let out = LinkHandle { commands, cut: cut.clone() };
         if self.to_node.send(Input::Up { link, peer, out }).await.is_err() {
             return;
         }
-        let writing = write(send, commands, &self.config.metrics);
+        let writing = write(send, to_send, &self.config.metrics);
         let reading = self.read(receive, link);
         let (reason, over) = tokio::select! {
             reason = writing => (reason, false),
             (reason, over) = reading => (reason, over),
+            () = cut.notified() => ("the other side does not read".into(), false),
         };
         // The other side sends its reason after its last frame: give it time to arrive.
         if over {
@@ -316,7 +339,7 @@ impl Hub {
 }
 
 /// Sends frames in order. At the end, by command or because the node is gone, waits until the last one has arrived.
-async fn write(mut send: SendStream, mut commands: mpsc::UnboundedReceiver<Command>, metrics: &Metrics) -> String {
+async fn write(mut send: SendStream, mut commands: mpsc::Receiver<Command>, metrics: &Metrics) -> String {
     let reason = loop {
         match commands.recv().await {
             Some(Command::Send(frame)) => {

@@ -11,7 +11,7 @@ use undertone_core::identity::{Identity, PublicId};
 use undertone_core::ledger::{Contents, Disk, Ledger};
 use undertone_core::message::Limits;
 use undertone_core::node::{Conflict, Event, News, Node, OnLoss, Roster, RosterError, Setup, Stop};
-use undertone_core::privacy::{Noise, Rho};
+use undertone_core::privacy::{Delta, Epsilon, Noise, Rho};
 use undertone_core::records::Dataset;
 use undertone_core::study::{DataSpec, NoiseKind, Privacy, Study, StudyDigest};
 use undertone_data::{Encoder, Model, mean};
@@ -101,6 +101,8 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     let folder = StateFolder::open(&options.state)?;
     let digest = StudyDigest::of(study);
     let allowance = allowance(options, folder.contents()?.as_ref(), &digest)?;
+    // The ledger comes first: a folder with anything else but no ledger is taken for one whose ledger was lost.
+    let disk = folder.disk(options.durable || is_protected(study))?;
     let results = folder.results(&study.name, &digest.whole())?;
     let metrics = Arc::new(Metrics::default());
     let limits = Limits { features: study.features(), rounds: study.rounds, clients: roster.names.len() };
@@ -129,7 +131,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
     };
     let records = setup.data.records().len();
-    let node = Node::new(setup, folder.disk(options.durable)?, started.elapsed()).map_err(stopped)?;
+    let node = Node::new(setup, disk, started.elapsed()).map_err(stopped)?;
     observe(Update::Started(Started {
         name: &name,
         listening: &network.address,
@@ -205,11 +207,14 @@ fn allowance(options: &Options, ledger: Option<&Contents>, digest: &StudyDigest)
             None => Ok(None),
         };
     };
-    let limit_rho = match undertone_core::privacy::Epsilon::new(limit) {
-        Ok(epsilon) => privacy.accountant.rho(epsilon, privacy.delta).get(),
+    let runs = ledger.map_or(&[][..], |l| &l.runs);
+    // At the smallest delta that this data was ever promised: a study with a large one must not widen the limit.
+    let smallest = runs.iter().map(|r| r.begin.delta).filter(|d| *d > 0.0).fold(privacy.delta.get(), f64::min);
+    let delta = Delta::new(smallest).expect("one of several deltas");
+    let limit_rho = match Epsilon::new(limit) {
+        Ok(epsilon) => privacy.accountant.rho(epsilon, delta).get(),
         Err(e) => return Err(PeerError::Input(format!("--max-epsilon: {e}"))),
     };
-    let runs = ledger.map_or(&[][..], |l| &l.runs);
     if !is_protected(&options.study) || ledger.is_some_and(|l| l.spent().is_none()) {
         return Err(PeerError::Input(
             "--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be kept"
@@ -221,12 +226,11 @@ fn allowance(options: &Options, ledger: Option<&Contents>, digest: &StudyDigest)
     let left = limit_rho - others;
     let promised = promised(&options.study, privacy, &options.identity.id());
     if !begun && promised > left {
-        let total =
-            privacy.accountant.epsilon(Rho::new(others + promised).expect("a sum of rhos"), privacy.delta).get();
+        let total = privacy.accountant.epsilon(Rho::new(others + promised).expect("a sum of rhos"), delta).get();
         return Err(PeerError::Input(format!(
             "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {:e} after \
              this study; nothing was sent. Raise the limit, or ask for a study with a smaller budget",
-            privacy.delta.get()
+            delta.get()
         )));
     }
     Ok(Some(left.max(0.0)))
@@ -281,7 +285,11 @@ impl<D: Disk> Peer<'_, D> {
         let mut told = Duration::ZERO;
         self.node.handle(Event::Tick, self.now(), &mut net).map_err(stopped)?;
         loop {
-            self.tell(&mut told)?;
+            if self.tell(&mut told)? {
+                self.node.saved();
+                self.node.handle(Event::Tick, self.now(), &mut net).map_err(stopped)?;
+                continue;
+            }
             if self.node.is_finished(self.now()) {
                 return Ok(false);
             }
@@ -318,12 +326,16 @@ impl<D: Disk> Peer<'_, D> {
         self.started.elapsed()
     }
 
-    /// Passes news on, and now and then how things stand.
-    fn tell(&mut self, told: &mut Duration) -> Result<(), PeerError> {
+    /// Passes news on, and now and then how things stand. Returns whether the result was just written.
+    fn tell(&mut self, told: &mut Duration) -> Result<bool, PeerError> {
+        let mut written = false;
         for news in self.node.take_news() {
             self.log(&news);
             match &news {
-                News::Complete => self.write_model()?,
+                News::Complete | News::GaveUp(_) => {
+                    self.write_model()?;
+                    written = true;
+                }
                 News::Conflict(conflict) => self.write_conflict(conflict)?,
                 _ => {}
             }
@@ -336,7 +348,7 @@ impl<D: Disk> Peer<'_, D> {
             self.metrics.update(&standing);
             (self.observe)(Update::Standing(standing));
         }
-        Ok(())
+        Ok(written)
     }
 
     fn log(&self, news: &News) {
@@ -362,6 +374,13 @@ impl<D: Disk> Peer<'_, D> {
                 tracing::error!(author = name(&c.author), round = c.round, "said two different things")
             }
             News::Complete => tracing::info!("everybody's last release is here"),
+            News::GaveUp(ids) => {
+                let missing: Vec<String> = ids.iter().map(name).collect();
+                tracing::warn!(
+                    missing = missing.join(", "),
+                    "the model is without those whose last release never came"
+                );
+            }
             News::Serving(ids) => {
                 let waiting: Vec<String> = ids.iter().map(name).collect();
                 tracing::info!(neighbours = waiting.join(", "), "finished; staying for neighbours that are not");
@@ -425,7 +444,7 @@ impl<D: Disk> Peer<'_, D> {
     fn report(&mut self, interrupted: bool, rehearsal: bool) -> Result<Report, PeerError> {
         let complete = self.node.is_complete();
         let rounds_done = self.node.round() == self.study.rounds;
-        if rounds_done && !complete && !interrupted {
+        if rounds_done && !complete && interrupted {
             self.write_model()?;
         }
         let statement = self.statement(rehearsal);

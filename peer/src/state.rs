@@ -96,16 +96,6 @@ impl StateFolder {
     pub fn open(path: &Path) -> Result<Self, PeerError> {
         let broken = |what: &str, e: io::Error| PeerError::Machine(format!("{}: {what} ({e})", path.display()));
         fs::create_dir_all(path).map_err(|e| broken("the state folder cannot be made", e))?;
-        let entries = fs::read_dir(path).map_err(|e| broken("the state folder cannot be listed", e))?;
-        let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
-        let is_new = !names.iter().any(|name| name == LEDGER);
-        if is_new && names.iter().any(|name| name != LOCK) {
-            return Err(PeerError::Input(format!(
-                "{}: holds files but no ledger; if its ledger was lost, what this data has spent is unknown and it must not \
-                 take part in a study again; if the folder is a wrong one, give another",
-                path.display()
-            )));
-        }
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
         let lock = lock
             .map_err(|e| broken("the state folder cannot be written, and nothing is sent that is not recorded", e))?;
@@ -119,6 +109,16 @@ impl StateFolder {
             }
             Err(TryLockError::Error(e)) => return Err(broken("the state folder cannot be locked", e)),
         }
+        let entries = fs::read_dir(path).map_err(|e| broken("the state folder cannot be listed", e))?;
+        let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
+        let is_new = !names.iter().any(|name| name == LEDGER);
+        if is_new && names.iter().any(|name| name != LOCK) {
+            return Err(PeerError::Input(format!(
+                "{}: holds files but no ledger; if its ledger was lost, what this data has spent is unknown and it must not \
+                 take part in a study again; if the folder is a wrong one, give another",
+                path.display()
+            )));
+        }
         Ok(Self { path: path.into(), _lock: lock, is_new })
     }
 
@@ -127,7 +127,7 @@ impl StateFolder {
         let path = self.path.join(LEDGER);
         let disk = FileDisk::open(&path, durable).and_then(|disk| {
             // The file's name must survive too.
-            if self.is_new && durable {
+            if durable {
                 File::open(&self.path)?.sync_all()?;
             }
             Ok(disk)

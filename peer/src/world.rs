@@ -63,6 +63,8 @@ pub struct Cohort {
     pub on_loss: OnLoss,
     /// The noise of a node on its n-th start.
     pub noise: fn(study: &Study, node: usize, start: u32) -> Noise,
+    /// How many of them, the first ones, wait for ever whatever `on_loss` says.
+    pub waiting: usize,
     /// What each may spend at most, if less than the study promises.
     pub allowance: Option<f64>,
     /// One node that holds another study.
@@ -83,7 +85,7 @@ impl Cohort {
             data_hash: [me as u8; 32],
             noise: (self.noise)(&self.study, me, start),
             protected: true,
-            on_loss: self.on_loss,
+            on_loss: if me < self.waiting { OnLoss::Wait } else { self.on_loss },
             allowance: self.allowance,
             finals: Vec::new(),
             time: self.clock.saturating_add(start.into()).max(0) as u64,
@@ -224,6 +226,8 @@ fn end_of(link: u64, side: usize) -> Link {
 /// A node and what is left of it when it is dead.
 struct Place {
     node: Option<Node<SimDisk>>,
+    /// A node that has finished and left.
+    finished: Option<Node<SimDisk>>,
     disk: SimDisk,
     starts: u32,
     ticking: Duration,
@@ -260,6 +264,7 @@ impl World {
         let count = cohort.roster.names.len();
         let place = |k: usize| Place {
             node: None,
+            finished: None,
             disk: SimDisk::new(seed ^ (k as u64) << 32, faults.crash),
             starts: 0,
             ticking: Duration::MAX,
@@ -294,9 +299,27 @@ impl World {
         &mut self.cohort
     }
 
-    /// A node that is alive.
+    /// A node that is alive, or has finished and left.
     pub fn node(&self, k: usize) -> Option<&Node<SimDisk>> {
-        self.places[k].node.as_ref()
+        self.places[k].node.as_ref().or(self.places[k].finished.as_ref())
+    }
+
+    /// Where everybody stands, for the message of a test that failed.
+    pub fn summary(&self) -> String {
+        let place = |(k, p): (usize, &Place)| {
+            let state = if p.finished.is_some() {
+                "left"
+            } else if p.node.is_some() {
+                "alive"
+            } else {
+                "dead"
+            };
+            let node = self.node(k);
+            let finals = node.map_or(0, |n| n.finals().len());
+            let links: Vec<_> = node.into_iter().flat_map(|n| n.neighbours()).collect();
+            format!("{k} {state} at {:?} with {finals} finals and neighbours {links:?}", node.map(Node::round))
+        };
+        self.places.iter().enumerate().map(place).collect::<Vec<_>>().join("; ")
     }
 
     /// Kills a node; it comes back when [`World::start`] says so.
@@ -318,7 +341,7 @@ impl World {
 
     /// Lets time pass until all nodes are finished or `limit` is reached; an error names who stopped and why.
     pub fn run(&mut self, limit: Duration) -> Result<bool, (usize, Stop)> {
-        self.run_until(limit, |world| world.places.iter().all(|p| p.node.as_ref().is_some_and(|n| n.is_complete())))
+        self.run_until(limit, |world| world.places.iter().all(|p| p.finished.is_some()))
     }
 
     /// Lets time pass until `done` holds or `limit` is reached.
@@ -412,17 +435,40 @@ impl World {
         }
     }
 
+    /// A node ends its connections after its last frames.
+    fn leave(&mut self, node: usize) {
+        let mut ends: Vec<Link> = Vec::new();
+        for (link, cable) in &self.cables {
+            ends.extend(cable.ends.iter().position(|end| *end == Some(node)).map(|side| end_of(*link, side)));
+        }
+        ends.sort_unstable();
+        ends.into_iter().for_each(|end| self.act(node, Action::Close(end, "finished".into())));
+    }
+
     fn handle(&mut self, k: usize, event: Event) -> Result<(), (usize, Stop)> {
         let Some(node) = self.places[k].node.as_mut() else { return Ok(()) };
         let mut actions = std::mem::take(&mut self.actions);
-        let result = node.handle(event, self.now, &mut Wire(&mut actions));
-        self.news.extend(node.take_news().into_iter().filter(|n| !matches!(n, News::Round(_))).map(|n| (k, n)));
+        let mut result = node.handle(event, self.now, &mut Wire(&mut actions));
+        let mut news = node.take_news();
+        if result.is_ok() && news.iter().any(|n| matches!(n, News::Complete | News::GaveUp(_))) {
+            // Results are on disk at once here.
+            node.saved();
+            result = node.handle(Event::Tick, self.now, &mut Wire(&mut actions));
+            news.extend(node.take_news());
+        }
+        self.news.extend(news.into_iter().filter(|n| !matches!(n, News::Round(_))).map(|n| (k, n)));
         let deadline = node.deadline(self.now);
+        let finished = node.is_finished(self.now);
         for action in actions.drain(..) {
             self.act(k, action);
         }
         self.actions = actions;
         match result {
+            Ok(()) if finished => {
+                self.places[k].finished = self.places[k].node.take();
+                self.leave(k);
+                Ok(())
+            }
             Ok(()) => {
                 let place = &mut self.places[k];
                 if deadline < place.ticking {

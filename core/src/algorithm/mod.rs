@@ -38,8 +38,8 @@ pub struct Entry {
 pub enum StepError {
     /// An inner solver did not reach the accuracy that its sensitivity assumes, so nothing may be released.
     #[error(
-        "the local problem was solved only to a gradient of {reached:e} where the sensitivity assumes {assumed:e}; \
-         raise algorithm.rho or problem.lambda"
+        "the local problem was not solved to the gradient of {assumed:e} that the sensitivity assumes; raise algorithm.rho \
+         or problem.lambda"
     )]
     Inexact {
         /// Norm of the gradient at the end.

@@ -128,6 +128,10 @@ impl Contents {
                 self.current = Some(run);
                 self.runs.get_mut(run as usize)?.dropped.push((neighbour, round));
             }
+            Record::Resume { run } => {
+                self.runs.get(run as usize)?;
+                self.current = Some(run);
+            }
             Record::Charge { run: index, round, rho } => {
                 self.current = Some(index);
                 let run = self.runs.get_mut(index as usize)?;

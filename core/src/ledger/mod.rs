@@ -182,7 +182,14 @@ impl<D: Disk> Ledger<D> {
         let known = ledger.contents.runs.iter().position(|run| run.begin.study == begin.study);
         ledger.run = match known {
             Some(run) if ledger.contents.runs[run].begin.data != begin.data => return Err(LedgerError::OtherData),
-            Some(run) => run as u32,
+            Some(run) => {
+                let run = run as u32;
+                // A record that is cut off must be found to belong to the run that wrote it.
+                if ledger.contents.current != Some(run) {
+                    ledger.append(Record::Resume { run })?;
+                }
+                run
+            }
             None => {
                 ledger.append(Record::Begin(begin))?;
                 ledger.contents.runs.len() as u32 - 1

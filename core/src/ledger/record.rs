@@ -41,6 +41,11 @@ pub enum Record {
         /// The last round in which it took part.
         round: u32,
     },
+    /// An earlier study goes on: what follows, whole or cut off, belongs to it.
+    Resume {
+        /// Which run.
+        run: u32,
+    },
     /// A record that could not be read was charged; its round will not be noised again.
     Charge {
         /// Which run.
@@ -243,6 +248,10 @@ impl Record {
                 [run, neighbour, round].into_iter().for_each(|v| w.u32(*v));
                 4
             }
+            Record::Resume { run } => {
+                w.u32(*run);
+                6
+            }
             Record::Charge { run, round, rho } => {
                 w.u32(*run);
                 w.u32(*round);
@@ -291,6 +300,7 @@ impl Record {
             }
             4 => Record::Drop { run: f.u32()?, neighbour: f.u32()?, round: f.u32()? },
             5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: f.f64()? },
+            6 => Record::Resume { run: f.u32()? },
             _ => return None,
         };
         f.0.is_empty().then_some(record)

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Conflict, LINGER, News, Node, OnLoss, REPORT, Transport};
+use super::{Conflict, GRACE, LINGER, News, Node, OnLoss, REPORT, Transport};
 use crate::ledger::Disk;
 use crate::message::{Final, Head, Message, Outgoing, Release, decode, done};
 
@@ -38,17 +38,25 @@ impl<D: Disk> Node<D> {
         }
         if let Some(known) = known {
             // Two valid signatures of one author for one round: whoever passed this on is not to blame.
-            self.news.push(News::Conflict(Conflict {
+            let conflict = Conflict {
                 author: last.author,
                 round: self.limits.rounds,
                 first: known.bytes().to_vec(),
                 second: frame.to_vec(),
                 provable: true,
-            }));
+            };
+            self.accuse(conflict);
             return None;
         }
         self.keep_final(last.author, last.encode());
         None
+    }
+
+    /// Reports an author that contradicts itself, once.
+    pub(super) fn accuse(&mut self, conflict: Conflict) {
+        if self.accused.insert(conflict.author) {
+            self.news.push(News::Conflict(conflict));
+        }
     }
 
     fn keep_final(&mut self, author: u32, frame: Outgoing) {
@@ -67,10 +75,12 @@ impl<D: Disk> Node<D> {
         if self.round < self.limits.rounds {
             return;
         }
-        if let OnLoss::Drop(_) = self.setup.on_loss {
-            self.gave_up |= !self.complete && now >= self.progress + self.patience();
+        if !self.complete && !self.gave_up && now >= self.progress + self.end_patience() {
+            self.gave_up = true;
+            let missing = (0..).zip(&self.finals).filter(|(_, last)| last.is_none()).map(|(k, _)| k);
+            self.news.push(News::GaveUp(missing.collect()));
         }
-        let finished = self.complete || self.gave_up;
+        let finished = self.saved && (self.complete || self.gave_up);
         for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
             let Some(link) = neighbour.link() else { continue };
             for (sent, last) in neighbour.sent_finals.iter_mut().zip(&self.finals) {
@@ -80,7 +90,7 @@ impl<D: Disk> Node<D> {
                 }
             }
             if finished && !neighbour.sent_done {
-                net.send(link, &done());
+                net.send(link, &done(self.complete));
                 neighbour.sent_done = true;
             }
         }
@@ -93,10 +103,31 @@ impl<D: Disk> Node<D> {
         }
     }
 
+    /// How long nothing may happen after the last round before something changes: before this peer gives up on last
+    /// releases that are missing, or, when it has them, before it leaves.
+    ///
+    /// A neighbour that gave up has passed on all that it will ever have; one that has all will pass on all. Where edges
+    /// are dropped, whoever is next to a lost peer takes its patience to drop it and then goes on; those further away
+    /// must not give up before that.
+    pub(super) fn end_patience(&self) -> Duration {
+        match self.setup.on_loss {
+            _ if self.complete || self.gave_up => LINGER,
+            _ if self.active().any(|n| n.gave_up) => GRACE,
+            OnLoss::Drop(patience) => 2 * patience + GRACE,
+            OnLoss::Wait => Duration::MAX / 4,
+        }
+    }
+
+    /// The result is on disk: neighbours may be told that this peer needs nothing more.
+    pub fn saved(&mut self) {
+        self.saved = true;
+    }
+
     /// Whether there is nothing left to do, for this peer or for its neighbours.
     pub fn is_finished(&self, now: Duration) -> bool {
         let all_done = self.active().all(|n| n.done && n.sent_done);
-        (self.complete || self.gave_up) && (all_done || now >= self.progress + LINGER)
+        let finished = self.saved && (self.complete || self.gave_up);
+        finished && (all_done || now >= self.progress + LINGER)
     }
 
     /// Whether everybody's last release is here.

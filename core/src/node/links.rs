@@ -8,6 +8,9 @@ use super::{Connection, HELLO_PATIENCE, LONGEST_PAUSE, Link, News, Node, OnLoss,
 use crate::ledger::Disk;
 use crate::message::{Hello, Outgoing, Receipt};
 
+/// Connections that one neighbour may have at a time.
+const MOST_LINKS: usize = 4;
+
 impl<D: Disk> Node<D> {
     pub(super) fn up(&mut self, link: Link, peer: u32, now: Duration, net: &mut dyn Transport) {
         let Some(neighbour) = self.neighbour(peer) else {
@@ -15,6 +18,13 @@ impl<D: Disk> Node<D> {
             return;
         };
         neighbour.dialling = false;
+        // Two dials that cross make two connections, a restart on either side a third; more is abuse.
+        let of_peer = self.links.iter().filter(|(_, c)| c.peer == peer);
+        if of_peer.clone().count() >= MOST_LINKS {
+            let oldest = *of_peer.map(|(link, _)| link).min().expect("there are some");
+            net.close(oldest, "too many connections");
+            self.down(oldest, "closed by this peer: too many connections".into(), now, net);
+        }
         let hello = self.hello(peer);
         self.links.insert(link, Connection { peer, greeted: false, since: now });
         net.send(link, &hello);
@@ -34,6 +44,7 @@ impl<D: Disk> Node<D> {
         let was_up = neighbour.link().is_some();
         neighbour.links.retain(|l| *l != link);
         if neighbour.dropped {
+            neighbour.next_dial = now + LONGEST_PAUSE;
             return;
         }
         if neighbour.link().is_some() {
@@ -95,12 +106,15 @@ impl<D: Disk> Node<D> {
         for index in 0..self.neighbours.len() {
             let (id, dialable) = (self.neighbours[index].id, self.is_dialable(self.neighbours[index].id));
             let neighbour = &mut self.neighbours[index];
-            if neighbour.dropped || neighbour.link().is_some() {
-                continue;
-            }
-            if dialable && !neighbour.dialling && now >= neighbour.next_dial {
+            let connected = neighbour.link().is_some();
+            // One that was dropped is dialled until it knows: its own study may have no address for us.
+            let wanted = !connected && !(neighbour.dropped && neighbour.told);
+            if wanted && dialable && !neighbour.dialling && now >= neighbour.next_dial {
                 neighbour.dialling = true;
                 net.dial(id);
+            }
+            if neighbour.dropped || (connected && !neighbour.distrusted) {
+                continue;
             }
             let lost = neighbour.lost_since.unwrap_or(now);
             if !neighbour.reported && now >= lost + REPORT {
@@ -122,7 +136,7 @@ impl<D: Disk> Node<D> {
         self.forget_edge(index);
         let left = self.active().count();
         self.news.push(News::Dropped { neighbour, theirs, left });
-        if left == 0 { Err(Stop::Alone) } else { Ok(()) }
+        self.check_alone()
     }
 
     /// Takes an edge's share out of the dual.
@@ -152,6 +166,7 @@ impl<D: Disk> Node<D> {
         }
         let index = self.neighbours.iter().position(|n| n.id == peer).expect("links are to neighbours");
         if self.neighbours[index].dropped {
+            self.neighbours[index].told = true;
             return Ok(Some("this edge was dropped".into()));
         }
         if hello.dropped {
@@ -169,11 +184,16 @@ impl<D: Disk> Node<D> {
                 self.news.push(News::Greeted(peer));
             }
             neighbour.links.push(link);
-            neighbour.sent_finals.fill(false);
-            neighbour.sent_done = false;
+            (neighbour.done, neighbour.gave_up) = (false, false);
         }
+        // A hello on a link that is known asks for whatever may be missing.
+        neighbour.sent_finals.fill(false);
+        neighbour.sent_done = false;
         (neighbour.greeted, neighbour.reported) = (true, false);
-        (neighbour.lost_since, neighbour.attempts) = (None, 0);
+        neighbour.attempts = 0;
+        if !neighbour.distrusted {
+            neighbour.lost_since = None;
+        }
         // One side decides which of several connections stays, or each might close the other's choice.
         let superseded = if (self.setup.me as u32) < peer { neighbour.links.len() - 1 } else { 0 };
         for old in neighbour.links.drain(..superseded) {

@@ -15,7 +15,7 @@ mod roster;
 mod round;
 mod setup;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -119,8 +119,10 @@ pub enum News {
     },
     /// A participant said two different things.
     Conflict(Conflict),
-    /// Everybody's last release is here.
+    /// Everybody's last release is here. [`Node::saved`] is to be called when the result is on disk.
     Complete,
+    /// Some last releases will not come any more. [`Node::saved`] is to be called here too.
+    GaveUp(Vec<u32>),
     /// All rounds are done, but some neighbours are not.
     Serving(Vec<u32>),
 }
@@ -191,6 +193,8 @@ const STALL: Duration = Duration::from_secs(15);
 const REPORT: Duration = Duration::from_secs(2);
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long nothing may happen after the last round before a peer believes that others have given up.
+const GRACE: Duration = Duration::from_secs(30);
 /// How long to stay for others when everything is done.
 const LINGER: Duration = Duration::from_secs(600);
 
@@ -227,6 +231,8 @@ pub struct Node<D> {
     finals: Vec<Option<Outgoing>>,
     complete: bool,
     gave_up: bool,
+    saved: bool,
+    accused: HashSet<u32>,
     serving_reported: bool,
     news: Vec<News>,
     jitter: Xoshiro256PlusPlus,
@@ -274,6 +280,8 @@ impl<D: Disk> Node<D> {
             finals: vec![None; limits.clients],
             complete: false,
             gave_up: false,
+            saved: false,
+            accused: HashSet::new(),
             serving_reported: false,
             news: Vec::new(),
             // Spreads reconnection attempts; nothing secret depends on it.
@@ -282,7 +290,14 @@ impl<D: Disk> Node<D> {
             setup,
         };
         node.resume(resumed);
+        node.check_alone()?;
         Ok(node)
+    }
+
+    /// Without neighbours there is nobody to learn with, and every round would be spent for nothing.
+    fn check_alone(&self) -> Result<(), Stop> {
+        let alone = self.round < self.limits.rounds && self.active().next().is_none();
+        if alone { Err(Stop::Alone) } else { Ok(()) }
     }
 
     fn resume(&mut self, resumed: Resumed) {
@@ -336,28 +351,20 @@ impl<D: Disk> Node<D> {
         let mut at = |time: Duration| due = if time > now { due.min(time) } else { due };
         self.links.values().filter(|c| !c.greeted).for_each(|c| at(c.since + HELLO_PATIENCE));
         if self.round == self.limits.rounds {
-            at(self.progress + self.patience());
+            at(self.progress + self.end_patience());
             at(self.progress + REPORT);
         }
-        for n in self.active().filter(|n| n.link().is_none()) {
-            if !n.dialling && self.is_dialable(n.id) {
+        for n in &self.neighbours {
+            if n.link().is_none() && !n.dialling && !(n.dropped && n.told) && self.is_dialable(n.id) {
                 at(n.next_dial);
             }
-            let lost = n.lost_since.unwrap_or_default();
+            let Some(lost) = n.lost_since.filter(|_| !n.dropped) else { continue };
             at(lost + REPORT);
             if let OnLoss::Drop(patience) = self.setup.on_loss {
                 at(lost + patience);
             }
         }
         due.max(now)
-    }
-
-    /// How long nothing may happen after the last round before this peer leaves.
-    fn patience(&self) -> Duration {
-        match self.setup.on_loss {
-            OnLoss::Drop(patience) if !self.complete => patience,
-            _ => LINGER,
-        }
     }
 
     /// What happened since this was last asked.
@@ -426,15 +433,19 @@ impl<D: Disk> Node<D> {
                 }
                 refused
             }
-            Ok(Message::Done) => {
+            Ok(Message::Done { complete }) => {
                 if let Some(neighbour) = self.neighbour(peer) {
-                    neighbour.done = true;
+                    (neighbour.done, neighbour.gave_up) = (true, !complete);
                 }
                 None
             }
             Err(malformed) => Some(malformed.to_string()),
         };
         if let Some(reason) = refused {
+            if let Some(neighbour) = self.neighbour(peer).filter(|_| greeted) {
+                neighbour.distrusted = true;
+                neighbour.lost_since = neighbour.lost_since.or(Some(now));
+            }
             net.close(link, &reason);
             self.down(link, format!("closed by this peer: {reason}"), now, net);
         }
@@ -467,7 +478,7 @@ impl<D: Disk> Node<D> {
                 let first = [&known.head[..], &known.tag[..]].concat();
                 let conflict =
                     Conflict { author: peer, round: release.round, first, second: frame.to_vec(), provable: false };
-                self.news.push(News::Conflict(conflict));
+                self.accuse(conflict);
                 Some(format!("a second, different release of round {}", release.round))
             }
         }

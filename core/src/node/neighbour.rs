@@ -24,6 +24,10 @@ pub(super) struct Neighbour {
     pub disagreement: Vec<f64>,
     /// Since when it is not there.
     pub lost_since: Option<Duration>,
+    /// Whether it sent nonsense since its last good frame: patience with it then goes on running while it is connected.
+    pub distrusted: bool,
+    /// Whether it knows that the edge is gone.
+    pub told: bool,
     /// Whether somebody was told that we wait for it.
     pub reported: bool,
     pub dialling: bool,
@@ -32,8 +36,10 @@ pub(super) struct Neighbour {
     /// Which last releases it has been sent on its newest link.
     pub sent_finals: Vec<bool>,
     pub sent_done: bool,
-    /// Whether it has everybody's last release.
+    /// Whether it waits for no more last releases.
     pub done: bool,
+    /// Whether it does so without having them all.
+    pub gave_up: bool,
 }
 
 /// What is wrong with a frame of a round.
@@ -59,6 +65,8 @@ impl Neighbour {
             points: [zeros(), zeros()],
             disagreement: zeros(),
             lost_since: Some(now),
+            distrusted: false,
+            told: false,
             reported: false,
             dialling: false,
             next_dial: now,
@@ -66,6 +74,7 @@ impl Neighbour {
             sent_finals: vec![false; limits.clients],
             sent_done: false,
             done: false,
+            gave_up: false,
         }
     }
 
@@ -122,12 +131,14 @@ impl Neighbour {
         point.clear();
         point.extend(release.payload.values());
         self.receipts = [receipt, self.receipts[0]];
+        if self.distrusted {
+            (self.distrusted, self.lost_since) = (false, None);
+        }
     }
 
     /// The last link is gone.
     pub fn lose(&mut self, now: Duration) {
-        self.lost_since = Some(now);
+        self.lost_since = self.lost_since.or(Some(now));
         self.attempts = 0;
-        self.done = false;
     }
 }

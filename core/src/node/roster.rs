@@ -7,6 +7,9 @@ use crate::identity::PublicId;
 use crate::names::Names;
 use crate::study::{DataSpec, Layout, NoiseKind, RegularizerSpec, Study};
 
+/// Most numbers that a peer keeps per round: P times (2 + d_k).
+const MOST_NUMBERS: usize = 200_000_000;
+
 /// A study that peers cannot run.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum RosterError {
@@ -87,6 +90,13 @@ impl Roster {
                     ));
                 }
             }
+        }
+        // A ledger's record of a round holds this many numbers, and its length has 32 bits.
+        let widest = (0..names.len()).map(|k| graph.degree(k)).max().unwrap_or(0);
+        if study.features().saturating_mul(2 + widest) > MOST_NUMBERS {
+            return refuse(
+                "data.features times the neighbours of a client is too much for peers; take fewer of either",
+            );
         }
         Ok(Self { ids: named.iter().filter_map(|(_, client)| client.id).collect(), names, addresses, graph })
     }

@@ -1,9 +1,13 @@
 //! One round of a node: compute, record, and only then have something to send.
 
+use std::cmp::Ordering;
+
 use super::{News, Node, Stop};
 use crate::algorithm::View;
-use crate::client::{Protection, Rules, State};
+use crate::client::{Protection, RoundError, Rules, State};
 use crate::ledger::{Disk, Edge, Kind, RoundRecord};
+use crate::message::LARGEST_VALUE;
+use crate::privacy::NoiseError;
 use crate::records::Scratch;
 
 /// Memory that rounds use again.
@@ -68,6 +72,11 @@ impl<D: Disk> Node<D> {
             w.resize(features, 0.0);
             let state = State { gamma: &mut gamma, w, released: &mut released };
             rules.round(&view, 0, factor, state, scratch).map_err(|reason| Stop::Round { round, reason })?;
+            // What others would refuse is not sent.
+            if let Some(value) = released.iter().find(|v| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less)) {
+                let reason = RoundError::Noise(NoiseError::Diverged(*value));
+                return Err(Stop::Round { round, reason });
+            }
         } else {
             // The dual follows from releases alone, and goes on.
             let weight = self.setup.study.algorithm.dual_weight();

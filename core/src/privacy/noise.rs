@@ -25,7 +25,9 @@ pub enum NoiseError {
     #[error("the process was forked after its noise was keyed; start the run anew in the child")]
     Forked,
     /// What was to be released is infinite or not a number.
-    #[error("the value to release is {0:e}: the run has diverged; lower eta, raise rho, or raise lambda")]
+    #[error(
+        "the value to release has no size that a model can have: the run has diverged; lower eta, raise rho or lambda"
+    )]
     Diverged(f64),
     /// The noise scale cannot be put on a lattice.
     #[error("a release of scale {sigma:e} cannot be represented; change the budget, clip or step size")]

@@ -70,6 +70,7 @@ pub fn cohort(text: &str) -> Cohort {
         roster: Arc::new(roster),
         on_loss: OnLoss::Wait,
         noise: |study, _, _| Noise::fast(study.seed),
+        waiting: 0,
         allowance: None,
         odd: None,
         clock: 0,
