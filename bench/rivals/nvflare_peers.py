@@ -8,7 +8,7 @@ least squares on 50 records of its own, in NumPy (`DGDExecutor`, in torch, would
 sites, in the simulator's words). Timed are the rounds after a warm-up, until the slowest site is through; starting the simulator is not.
 
 The sites talk over TCP, through the simulator's server, and every message waits for its reply. The simulator listens on all
-interfaces and has no setting against it, so it is started in a network namespace of its own (`unshare`, from util-linux, and `ip`) that
+interfaces and we found no setting against it, so it is started in a network namespace of its own (`unshare`, from util-linux, and `ip`) that
 has nothing but the loopback interface.
 """
 import json

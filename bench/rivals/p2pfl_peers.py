@@ -8,11 +8,12 @@ the mean of all ten. That is more than an exchange with the 3 neighbours (a ring
 travel; it has no round that stops there. Timed are the rounds after a warm-up, from one training call to a later one, by the slowest node;
 starting up, connecting and spreading the first model are not.
 
-p2pfl polls: as it comes, it gossips messages every 0.1 s and models every second, two at a time. With `default` this stays; without it the intervals
-are POLL, the shortest of those we tried that helped. Set in both cases, because ten nodes did not get through otherwise: models go one by one (partial sums
-that overlap block each other), an announced model that was dropped may be announced again after 0.3 s instead of 60, and a gossip is not given up after ten
-polls without news. The in-memory transport is p2pfl's faster one: over gRPC, whose server has two threads that wait for each other, ten nodes
-mostly ran into its timeout of 10 s. Ray and logging are off.
+p2pfl polls: as it comes, it gossips messages every 0.1 s and models every second, two at a time. With `default` this stays; without it both
+intervals are POLL and models go to all at once. Set in both cases, because ten nodes did not get through otherwise: models go one by one
+(partial sums that overlap block each other), an announced model that was dropped may be announced again after 0.3 s instead of 60, and a gossip is
+not given up after ten polls without news. It remembers 1000 messages instead of 100, to recognise those it has seen; 10,000 made rounds slower, as
+it looks through them one by one. The in-memory transport is the one on which ten nodes worked: over gRPC, whose server has two threads that can
+wait for each other, they ran into its timeout of 10 s again and again. Ray and logging are off.
 """
 import os
 import sys
@@ -38,7 +39,7 @@ if __name__ == "__main__":
     Settings.heartbeat.TIMEOUT = 60.0
     Settings.gossip.MODE_EXPECTATION_TIMEOUT = 0.3
     Settings.gossip.EXIT_ON_X_EQUAL_ROUNDS = 10**9
-    Settings.gossip.AMOUNT_LAST_MESSAGES_SAVED = 10**4
+    Settings.gossip.AMOUNT_LAST_MESSAGES_SAVED = 1000
     if "default" not in sys.argv[1:]:
         Settings.gossip.PERIOD = POLL
         Settings.gossip.MODELS_PERIOD = POLL

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Conflict, GRACE, LINGER, News, Node, OnLoss, REPORT, Transport};
+use super::{Conflict, GRACE, News, Node, OnLoss, REPORT, Transport};
 use crate::ledger::Disk;
 use crate::message::{Final, Head, Message, Outgoing, Release, decode, done};
 
@@ -111,7 +111,7 @@ impl<D: Disk> Node<D> {
     /// must not give up before that.
     pub(super) fn end_patience(&self) -> Duration {
         match self.setup.on_loss {
-            _ if self.complete || self.gave_up => LINGER,
+            _ if self.complete || self.gave_up => self.linger,
             _ if self.active().any(|n| n.gave_up) => GRACE,
             OnLoss::Drop(patience) => 2 * patience + GRACE,
             OnLoss::Wait => Duration::MAX / 4,
@@ -127,7 +127,7 @@ impl<D: Disk> Node<D> {
     pub fn is_finished(&self, now: Duration) -> bool {
         let all_done = self.active().all(|n| n.done && n.sent_done);
         let finished = self.saved && (self.complete || self.gave_up);
-        finished && (all_done || now >= self.progress + LINGER)
+        finished && (all_done || now >= self.progress + self.linger)
     }
 
     /// Whether everybody's last release is here.

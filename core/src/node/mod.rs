@@ -232,6 +232,8 @@ pub struct Node<D> {
     complete: bool,
     gave_up: bool,
     saved: bool,
+    /// How long to stay for others when everything is done.
+    linger: Duration,
     accused: HashSet<u32>,
     serving_reported: bool,
     news: Vec<News>,
@@ -281,6 +283,7 @@ impl<D: Disk> Node<D> {
             complete: false,
             gave_up: false,
             saved: false,
+            linger: LINGER,
             accused: HashSet::new(),
             serving_reported: false,
             news: Vec::new(),
@@ -328,6 +331,10 @@ impl<D: Disk> Node<D> {
             if let Ok(Message::Final(last)) = decode(&frame, &self.limits) {
                 self.receive_final(&last, &frame);
             }
+        }
+        // Finished once already: whoever still needs something is there now, or will ask again.
+        if self.complete {
+            self.linger = GRACE;
         }
     }
 
