@@ -43,11 +43,11 @@ pub struct Arguments {
     on_loss: Loss,
 
     /// How long to wait before an edge is dropped, such as 90s, 5m or 1h
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_time, allow_hyphen_values = true)]
     patience: Duration,
 
     /// Refuse a study after which all studies with this data together would have spent more, at the study's delta
-    #[arg(long, value_name = "EPSILON")]
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     max_epsilon: Option<f64>,
 
     /// Serve numbers for Prometheus at this address, such as 127.0.0.1:9100
@@ -61,6 +61,10 @@ pub struct Arguments {
     /// Accept a study whose noise is not safe to release, on data that anybody may see
     #[arg(long)]
     rehearsal: bool,
+
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
 
     /// Do not wait for the disk: for measurements of rehearsals
     #[arg(long, hide = true, requires = "rehearsal")]
@@ -131,6 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         max_epsilon: arguments.max_epsilon,
         rehearsal: arguments.rehearsal,
         metrics: arguments.metrics,
+        until_input_ends: arguments.until_input_ends,
         durable: !arguments.no_sync,
     };
     let json = arguments.log == Log::Json;

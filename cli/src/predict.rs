@@ -36,7 +36,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(writer);
     match &arguments.out {
         None => print(String::from_utf8_lossy(&text).trim_end()),
-        Some(path) => std::fs::write(path, &text)
-            .map_err(|e| Failure::input(format!("{}: cannot be written ({e}); choose another place", path.display()))),
+        Some(path) => {
+            let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+            file.and_then(|mut file| std::io::Write::write_all(&mut file, &text)).map_err(|e| {
+                Failure::input(format!("--out {}: cannot be written ({e}); choose a new file", path.display()))
+            })
+        }
     }
 }

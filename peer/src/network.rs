@@ -3,10 +3,10 @@
 //! A thread of its own keeps the connections alive while the node computes or waits for its disk. Nothing but the
 //! addresses in the study is dialled; a relay is used only if the study names one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use iroh::endpoint::{Connection, ConnectionError, QuicTransportConfig, RecvStream, SendStream, VarInt, presets};
@@ -128,6 +128,8 @@ pub struct Config {
     pub metrics: Arc<Metrics>,
     /// Where to serve metrics, if anywhere.
     pub serve: Option<SocketAddr>,
+    /// Whether to end when standard input does.
+    pub until_input_ends: bool,
 }
 
 /// Starts the network. Inputs come out of the receiver.
@@ -136,6 +138,13 @@ pub fn start(config: Config) -> Result<(Network, IrohTransport, mpsc::Receiver<I
     let (to_node, from_network) = mpsc::channel(16 + 4 * config.roster.graph.degree(config.me));
     let (dial, dials) = mpsc::unbounded_channel();
     let (ready, started) = std::sync::mpsc::channel();
+    if config.until_input_ends {
+        let to_node = to_node.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            let _ = to_node.blocking_send(Input::Interrupt);
+        });
+    }
     let thread = std::thread::Builder::new()
         .name("network".into())
         .spawn(move || {
@@ -148,7 +157,9 @@ pub fn start(config: Config) -> Result<(Network, IrohTransport, mpsc::Receiver<I
                     Err(e) => drop(ready.send(Err(e))),
                     Ok((endpoint, metrics)) => {
                         let _ = ready.send(Ok(endpoint.bound_sockets()));
-                        Hub { endpoint, config, to_node, next: AtomicU64::new(0) }.run(dials, metrics).await;
+                        Hub { endpoint, config, to_node, next: AtomicU64::new(0), strangers: Mutex::default() }
+                            .run(dials, metrics)
+                            .await;
                     }
                 }
             });
@@ -192,7 +203,12 @@ async fn bind(config: &Config) -> Result<(Endpoint, Option<tokio::net::TcpListen
         .clear_ip_transports()
         .bind_addr(config.listen)
         .map_err(|e| unusable(&format!("--listen {}", config.listen), &e))?;
-    let endpoint = builder.bind().await.map_err(|e| unusable(&format!("--listen {}", config.listen), &e))?;
+    let endpoint = builder.bind().await.map_err(|e| {
+        let listen = config.listen;
+        PeerError::Machine(format!(
+            "{listen}: cannot listen there ({e:#}); is the port in use? Free it, or give another with --listen"
+        ))
+    })?;
     Ok((endpoint, metrics))
 }
 
@@ -201,6 +217,7 @@ struct Hub {
     config: Config,
     to_node: mpsc::Sender<Input>,
     next: AtomicU64,
+    strangers: Mutex<HashSet<PublicKey>>,
 }
 
 impl Hub {
@@ -236,6 +253,7 @@ impl Hub {
         let Ok(accepting) = incoming.accept() else { return };
         let Ok(Ok(connection)) = timeout(DIAL, accepting).await else { return };
         let Some(peer) = self.participant(&connection) else {
+            self.log_stranger(connection.remote_id());
             connection.close(1u32.into(), b"this key is not in the study that this peer runs");
             // Until the other side has heard it.
             let _ = timeout(FAREWELL, connection.closed()).await;
@@ -247,13 +265,26 @@ impl Hub {
         }
     }
 
+    /// Tells of each key that is not in the study, once, and of the first hundred.
+    fn log_stranger(&self, id: PublicKey) {
+        let mut seen = self.strangers.lock().expect("nobody panics with it");
+        if seen.len() < 100 && seen.insert(id) {
+            let id = PublicId::from_bytes(*id.as_bytes()).map_or_else(String::new, |id| id.to_string());
+            tracing::warn!(id, "refused a key that is not in the study");
+        }
+    }
+
     fn participant(&self, connection: &Connection) -> Option<u32> {
         let id = PublicId::from_bytes(*connection.remote_id().as_bytes())?;
         self.config.roster.find(&id).map(|k| k as u32)
     }
 
     async fn dial(&self, peer: u32) {
-        let connected = timeout(DIAL, self.connect(peer)).await;
+        let connected = tokio::select! {
+            connected = timeout(DIAL, self.connect(peer)) => connected,
+            // Nobody waits for an answer any more.
+            () = self.to_node.closed() => return,
+        };
         let result = match connected {
             Ok(result) => result,
             Err(_) => Err(format!("no answer within {} s", DIAL.as_secs())),
@@ -292,17 +323,23 @@ impl Hub {
         if self.to_node.send(Input::Up { link, peer, out }).await.is_err() {
             return;
         }
-        let writing = write(send, to_send, &self.config.metrics);
+        let leaving = AtomicBool::new(false);
+        let mut writing = std::pin::pin!(write(send, to_send, &leaving, &self.config.metrics));
         let reading = self.read(receive, link);
-        let (reason, over) = tokio::select! {
-            reason = writing => (reason, false),
-            (reason, over) = reading => (reason, over),
-            () = cut.notified() => ("the other side does not read".into(), false),
+        let reason = tokio::select! {
+            reason = &mut writing => reason,
+            () = cut.notified() => "the other side does not read".into(),
+            (reason, over) = reading => match (over, leaving.load(Ordering::Relaxed)) {
+                // Both are leaving: what was sent last must still arrive.
+                (true, true) => writing.await,
+                // The other side sends its reason after its last frame: give it time to arrive.
+                (true, false) => {
+                    let _ = timeout(FAREWELL, connection.closed()).await;
+                    reason
+                }
+                (false, _) => reason,
+            },
         };
-        // The other side sends its reason after its last frame: give it time to arrive.
-        if over {
-            let _ = timeout(FAREWELL, connection.closed()).await;
-        }
         let reason = match connection.close_reason() {
             Some(error) => why(&error),
             None => {
@@ -339,7 +376,12 @@ impl Hub {
 }
 
 /// Sends frames in order. At the end, by command or because the node is gone, waits until the last one has arrived.
-async fn write(mut send: SendStream, mut commands: mpsc::Receiver<Command>, metrics: &Metrics) -> String {
+async fn write(
+    mut send: SendStream,
+    mut commands: mpsc::Receiver<Command>,
+    leaving: &AtomicBool,
+    metrics: &Metrics,
+) -> String {
     let reason = loop {
         match commands.recv().await {
             Some(Command::Send(frame)) => {
@@ -355,6 +397,7 @@ async fn write(mut send: SendStream, mut commands: mpsc::Receiver<Command>, metr
             None => break "this peer has ended".into(),
         }
     };
+    leaving.store(true, Ordering::Relaxed);
     let _ = send.finish();
     let _ = timeout(FAREWELL, send.stopped()).await;
     reason
@@ -363,6 +406,7 @@ async fn write(mut send: SendStream, mut commands: mpsc::Receiver<Command>, metr
 /// The reason that the other side gave, or what happened.
 fn why(error: &ConnectionError) -> String {
     match error {
+        ConnectionError::ApplicationClosed(close) if close.reason.is_empty() => "the other side has ended".into(),
         ConnectionError::ApplicationClosed(close) => String::from_utf8_lossy(&close.reason).into_owned(),
         ConnectionError::TimedOut => format!("silent for {} s", SILENCE.as_secs()),
         ConnectionError::LocallyClosed => "closed by this peer".into(),

@@ -1,5 +1,6 @@
 //! One peer from start to end: data, ledger, network, and the loop between them.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Options {
     pub rehearsal: bool,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
+    /// Whether to end when standard input does, for a program that starts peers and must not leave any behind.
+    pub until_input_ends: bool,
     /// Whether records must survive a loss of power; false only for measurements.
     pub durable: bool,
 }
@@ -101,9 +104,8 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     let folder = StateFolder::open(&options.state)?;
     let digest = StudyDigest::of(study);
     let allowance = allowance(options, folder.contents()?.as_ref(), &digest)?;
-    // The ledger comes first: a folder with anything else but no ledger is taken for one whose ledger was lost.
     let disk = folder.disk(options.durable || is_protected(study))?;
-    let results = folder.results(&study.name, &digest.whole())?;
+    let results = folder.results(&study.name, &digest.whole());
     let metrics = Arc::new(Metrics::default());
     let limits = Limits { features: study.features(), rounds: study.rounds, clients: roster.names.len() };
     let (network, transport, inputs) = network::start(network::Config {
@@ -115,6 +117,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         limits,
         metrics: metrics.clone(),
         serve: options.metrics,
+        until_input_ends: options.until_input_ends,
     })?;
     let setup = Setup {
         study: study.clone(),
@@ -132,6 +135,9 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     };
     let records = setup.data.records().len();
     let node = Node::new(setup, disk, started.elapsed()).map_err(stopped)?;
+    // The ledger came first: a folder with anything else but no ledger is taken for one whose ledger was lost.
+    std::fs::create_dir_all(&results)
+        .map_err(|e| PeerError::Machine(format!("{}: cannot be made ({e})", results.display())))?;
     observe(Update::Started(Started {
         name: &name,
         listening: &network.address,
@@ -140,9 +146,23 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         round: node.round(),
         new_ledger: folder.is_new,
     }));
-    let mut peer =
-        Peer { node, study, roster: &roster, digest, results: &results, metrics: &metrics, started, observe };
+    let unreachable = HashMap::new();
+    let mut peer = Peer {
+        node,
+        unreachable,
+        study,
+        roster: &roster,
+        digest,
+        results: &results,
+        metrics: &metrics,
+        started,
+        observe,
+    };
     let ended = peer.converse(transport, inputs);
+    if ended.is_err() {
+        // What led to it.
+        peer.node.take_news().iter().for_each(|news| peer.log(news));
+    }
     let result = ended.and_then(|interrupted| peer.report(interrupted, options.rehearsal));
     // Even a peer that must stop says goodbye.
     network.join();
@@ -222,14 +242,13 @@ fn allowance(options: &Options, ledger: Option<&Contents>, digest: &StudyDigest)
         ));
     }
     let others: f64 = runs.iter().filter(|r| r.begin.study != digest.whole()).map(|r| r.spent).sum();
-    let begun = runs.iter().any(|r| r.begin.study == digest.whole());
     let left = limit_rho - others;
     let promised = promised(&options.study, privacy, &options.identity.id());
-    if !begun && promised > left {
+    if promised > left {
         let total = privacy.accountant.epsilon(Rho::new(others + promised).expect("a sum of rhos"), delta).get();
         return Err(PeerError::Input(format!(
             "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {:e} after \
-             this study; nothing was sent. Raise the limit, or ask for a study with a smaller budget",
+             this study; nothing more was sent. Raise the limit, or ask for a study with a smaller budget",
             delta.get()
         )));
     }
@@ -265,6 +284,8 @@ fn read_finals(results: &Path) -> Vec<Vec<u8>> {
 
 struct Peer<'a, D> {
     node: Node<D>,
+    /// Why neighbours could not be reached.
+    unreachable: HashMap<u32, String>,
     study: &'a Study,
     roster: &'a Roster,
     digest: StudyDigest,
@@ -313,7 +334,7 @@ impl<D: Disk> Peer<'_, D> {
                     self.node.handle(Event::Down { link, reason }, now, &mut net)
                 }
                 Some(Input::Unreachable { peer, reason }) => {
-                    tracing::debug!(peer = %self.roster.names.get(peer as usize), reason, "cannot be reached");
+                    self.unreachable.insert(peer, reason.clone());
                     self.node.handle(Event::Unreachable { peer, reason }, now, &mut net)
                 }
                 Some(Input::Interrupt) => return Ok(true),
@@ -357,7 +378,14 @@ impl<D: Disk> Peer<'_, D> {
             News::Greeted(id) => tracing::info!(neighbour = name(id), "connected"),
             News::Lost(id, reason) => tracing::warn!(neighbour = name(id), reason, "connection lost"),
             News::Waiting(id) => {
-                tracing::warn!(neighbour = name(id), round = self.node.round(), "waiting for a neighbour");
+                let address = self.roster.addresses[*id as usize].as_deref().unwrap_or("none, it dials us");
+                let reason = self.unreachable.get(id).map_or("", String::as_str);
+                let round = self.node.round();
+                tracing::warn!(neighbour = name(id), address, reason, round, "waiting for a neighbour");
+            }
+            News::Missing(ids) => {
+                let missing: Vec<String> = ids.iter().map(name).collect();
+                tracing::info!(missing = missing.join(", "), "all rounds are done; waiting for last releases");
             }
             News::Refused(id, reason) => tracing::warn!(neighbour = name(id), reason, "no conversation"),
             News::Round(round) => tracing::debug!(round, "released"),
@@ -483,6 +511,7 @@ impl<D: Disk> Peer<'_, D> {
             "accountant": self.study.privacy.map(|p| p.accountant.name()),
             "epsilon_of_all_studies_with_this_data": total,
             "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),
+            "missing_from_model": names(self.node.missing()),
             "clients_in_model": names(self.node.finals().iter().map(|f| f.0).collect()).len(),
             "clients": self.roster.names.len(),
         })

@@ -111,10 +111,10 @@ impl StateFolder {
         }
         let entries = fs::read_dir(path).map_err(|e| broken("the state folder cannot be listed", e))?;
         let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
-        let is_new = !names.iter().any(|name| name == LEDGER);
-        if is_new && names.iter().any(|name| name != LOCK) {
+        let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
+        if is_new && names.iter().any(|name| name != LOCK && name != LEDGER) {
             return Err(PeerError::Input(format!(
-                "{}: holds files but no ledger; if its ledger was lost, what this data has spent is unknown and it must not \
+                "{}: holds files but no ledger, or an empty one; if its ledger was lost, what this data has spent is unknown and it must not \
                  take part in a study again; if the folder is a wrong one, give another",
                 path.display()
             )));
@@ -145,15 +145,13 @@ impl StateFolder {
         if self.is_new { Ok(None) } else { read_ledger(&self.path) }
     }
 
-    /// The folder for the result of a study.
-    pub fn results(&self, name: &str, study: &[u8; 32]) -> Result<PathBuf, PeerError> {
+    /// The folder for the result of a study, which is made when the ledger knows the study.
+    pub fn results(&self, name: &str, study: &[u8; 32]) -> PathBuf {
         let plain: String =
             name.chars().map(|c| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' }).take(60).collect();
         let hash: String = study[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = self.path.join(format!("{plain}-{hash}"));
-        fs::create_dir_all(&path)
-            .map_err(|e| PeerError::Machine(format!("{}: cannot be made ({e})", path.display())))?;
-        Ok(path)
+        let plain = plain.trim_matches('-');
+        self.path.join(if plain.is_empty() { format!("study-{hash}") } else { format!("{plain}-{hash}") })
     }
 }
 

@@ -46,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Study::read(&Document::parse(&text, "the demo's study").map_err(Failure::input)?).map_err(Failure::input)?;
     study.set_data_path(&folder.join("data").display().to_string());
     eprintln!(
-        "{} hospitals, {} rounds, epsilon {} each; keys, data and study are in {}",
+        "{} hospitals, {} rounds, epsilon {:.3} each; keys, data and study are in {}",
         sites.len(),
         study.rounds,
         study.privacy.map_or(0.0, |p| study.promised(&p, &study.schedule(&p).expect("checked with the study")).get()),
@@ -99,7 +99,8 @@ impl Cast {
         let mut command = Command::new(program);
         command.arg("peer").arg("--study").arg(&self.study).arg("--key").arg(&site.key).arg("--data").arg(&site.data);
         command.arg("--state").arg(&site.state).args(["--metrics", &format!("127.0.0.1:{}", site.metrics)]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        // However the demo ends, its end of the pipe closes, and the peer goes too.
+        command.arg("--until-input-ends").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         command.spawn().map_err(|e| Failure::machine(format!("a peer could not be started ({e})")))
     }
 

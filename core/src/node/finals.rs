@@ -75,10 +75,14 @@ impl<D: Disk> Node<D> {
         if self.round < self.limits.rounds {
             return;
         }
-        if !self.complete && !self.gave_up && now >= self.progress + self.end_patience() {
-            self.gave_up = true;
-            let missing = (0..).zip(&self.finals).filter(|(_, last)| last.is_none()).map(|(k, _)| k);
-            self.news.push(News::GaveUp(missing.collect()));
+        if !self.complete && !self.gave_up {
+            if now >= self.progress + self.end_patience() {
+                self.gave_up = true;
+                self.news.push(News::GaveUp(self.missing()));
+            } else if !self.missing_reported && now >= self.progress + REPORT {
+                self.missing_reported = true;
+                self.news.push(News::Missing(self.missing()));
+            }
         }
         let finished = self.saved && (self.complete || self.gave_up);
         for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
@@ -121,6 +125,11 @@ impl<D: Disk> Node<D> {
     /// The result is on disk: neighbours may be told that this peer needs nothing more.
     pub fn saved(&mut self) {
         self.saved = true;
+    }
+
+    /// Those whose last release is not here.
+    pub fn missing(&self) -> Vec<u32> {
+        (0..).zip(&self.finals).filter(|(_, last)| last.is_none()).map(|(k, _)| k).collect()
     }
 
     /// Whether there is nothing left to do, for this peer or for its neighbours.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rand::RngExt;
 
-use super::{Connection, HELLO_PATIENCE, LONGEST_PAUSE, Link, News, Node, OnLoss, REPORT, STALL, Stop, Transport};
+use super::{
+    Connection, HELLO_PATIENCE, LONGEST_PAUSE, Link, News, Node, OnLoss, REPORT, REPORT_AGAIN, STALL, Stop, Transport,
+};
 use crate::ledger::Disk;
 use crate::message::{Hello, Outgoing, Receipt};
 
@@ -59,7 +61,12 @@ impl<D: Disk> Node<D> {
             // Refused before it was greeted: no hurry to try again.
             neighbour.attempts += 1;
             neighbour.next_dial = now + LONGEST_PAUSE;
-            self.news.push(News::Refused(connection.peer, reason));
+            // The same answer every few seconds is news only now and then.
+            let known = neighbour.refused.as_ref().is_some_and(|(r, at)| *r == reason && now < *at + REPORT_AGAIN);
+            if !known {
+                neighbour.refused = Some((reason.clone(), now));
+                self.news.push(News::Refused(connection.peer, reason));
+            }
         }
     }
 
@@ -108,7 +115,7 @@ impl<D: Disk> Node<D> {
             let neighbour = &mut self.neighbours[index];
             let connected = neighbour.link().is_some();
             // One that was dropped is dialled until it knows: its own study may have no address for us.
-            let wanted = !connected && !(neighbour.dropped && neighbour.told);
+            let wanted = !connected && (!neighbour.dropped || !neighbour.told);
             if wanted && dialable && !neighbour.dialling && now >= neighbour.next_dial {
                 neighbour.dialling = true;
                 net.dial(id);
@@ -117,12 +124,13 @@ impl<D: Disk> Node<D> {
                 continue;
             }
             let lost = neighbour.lost_since.unwrap_or(now);
-            if !neighbour.reported && now >= lost + REPORT {
-                neighbour.reported = true;
+            if now >= neighbour.reported.map_or(lost + REPORT, |last| last + REPORT_AGAIN) {
+                neighbour.reported = Some(now);
                 self.news.push(News::Waiting(id));
             }
             let OnLoss::Drop(patience) = self.setup.on_loss else { continue };
-            if now >= lost + patience && self.round < self.limits.rounds {
+            // Before the first round nothing is lost by waiting, and somebody is always the first to start.
+            if now >= lost + patience && (1..self.limits.rounds).contains(&self.round) {
                 self.drop_edge(index, false)?;
             }
         }
@@ -189,7 +197,7 @@ impl<D: Disk> Node<D> {
         // A hello on a link that is known asks for whatever may be missing.
         neighbour.sent_finals.fill(false);
         neighbour.sent_done = false;
-        (neighbour.greeted, neighbour.reported) = (true, false);
+        (neighbour.greeted, neighbour.reported) = (true, None);
         neighbour.attempts = 0;
         if !neighbour.distrusted {
             neighbour.lost_since = None;
@@ -197,7 +205,7 @@ impl<D: Disk> Node<D> {
         // One side decides which of several connections stays, or each might close the other's choice.
         let superseded = if (self.setup.me as u32) < peer { neighbour.links.len() - 1 } else { 0 };
         for old in neighbour.links.drain(..superseded) {
-            self.links.remove(&old);
+            // What is under way on it still counts.
             net.close(old, "a newer connection takes over");
         }
         for sealed in self.frames.iter().filter(|f| f.receipt().round > hello.receipt.round) {

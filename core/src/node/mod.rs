@@ -123,6 +123,8 @@ pub enum News {
     Complete,
     /// Some last releases will not come any more. [`Node::saved`] is to be called here too.
     GaveUp(Vec<u32>),
+    /// All rounds are done, and these last releases are waited for.
+    Missing(Vec<u32>),
     /// All rounds are done, but some neighbours are not.
     Serving(Vec<u32>),
 }
@@ -191,10 +193,12 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 const STALL: Duration = Duration::from_secs(15);
 /// How long to wait before saying so.
 const REPORT: Duration = Duration::from_secs(2);
+/// How long to wait before saying so again.
+const REPORT_AGAIN: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long nothing may happen after the last round before a peer believes that others have given up.
-const GRACE: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(10);
 /// How long to stay for others when everything is done.
 const LINGER: Duration = Duration::from_secs(600);
 
@@ -236,6 +240,7 @@ pub struct Node<D> {
     linger: Duration,
     accused: HashSet<u32>,
     serving_reported: bool,
+    missing_reported: bool,
     news: Vec<News>,
     jitter: Xoshiro256PlusPlus,
     work: round::Work,
@@ -286,6 +291,7 @@ impl<D: Disk> Node<D> {
             linger: LINGER,
             accused: HashSet::new(),
             serving_reported: false,
+            missing_reported: false,
             news: Vec::new(),
             // Spreads reconnection attempts; nothing secret depends on it.
             jitter: Stream { trial: 0, client: 0, round: 0 }.fast(seed ^ setup.time),
@@ -362,11 +368,11 @@ impl<D: Disk> Node<D> {
             at(self.progress + REPORT);
         }
         for n in &self.neighbours {
-            if n.link().is_none() && !n.dialling && !(n.dropped && n.told) && self.is_dialable(n.id) {
+            if n.link().is_none() && !n.dialling && (!n.dropped || !n.told) && self.is_dialable(n.id) {
                 at(n.next_dial);
             }
             let Some(lost) = n.lost_since.filter(|_| !n.dropped) else { continue };
-            at(lost + REPORT);
+            at(n.reported.map_or(lost + REPORT, |last| last + REPORT_AGAIN));
             if let OnLoss::Drop(patience) = self.setup.on_loss {
                 at(lost + patience);
             }

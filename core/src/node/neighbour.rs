@@ -28,8 +28,10 @@ pub(super) struct Neighbour {
     pub distrusted: bool,
     /// Whether it knows that the edge is gone.
     pub told: bool,
-    /// Whether somebody was told that we wait for it.
-    pub reported: bool,
+    /// When somebody was last told that we wait for it.
+    pub reported: Option<Duration>,
+    /// The last reason why there is no conversation, and when it was told.
+    pub refused: Option<(String, Duration)>,
     pub dialling: bool,
     pub next_dial: Duration,
     pub attempts: u32,
@@ -67,7 +69,8 @@ impl Neighbour {
             lost_since: Some(now),
             distrusted: false,
             told: false,
-            reported: false,
+            reported: None,
+            refused: None,
             dialling: false,
             next_dial: now,
             attempts: 0,
