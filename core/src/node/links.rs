@@ -20,6 +20,8 @@ impl<D: Disk> Node<D> {
             return;
         };
         neighbour.dialling = false;
+        // No other dial while this one is being greeted.
+        neighbour.next_dial = now + REPORT;
         // Two dials that cross make two connections, a restart on either side a third; more is abuse.
         let of_peer = self.links.iter().filter(|(_, c)| c.peer == peer);
         if of_peer.clone().count() >= MOST_LINKS {
