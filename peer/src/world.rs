@@ -536,6 +536,7 @@ impl World {
             self.plan(length, Happening::Heal);
         }
         let liar = self.faults.liar.filter(|liar| liar.0 == k).map_or(0.0, |liar| liar.1);
+        let again = if self.chance(liar) { self.changed(&frame) } else { frame.clone() };
         let frame = if self.chance(liar) { self.changed(&frame) } else { frame };
         let delay = self.delay(k);
         let mut at = self.now + delay;
@@ -544,7 +545,7 @@ impl World {
             self.cables.get_mut(&link).expect("looked up before").last[1 - side] = at;
         }
         if self.chance(self.faults.duplication) {
-            self.plan(at - self.now, Happening::Frame { node: other, link, frame: frame.clone() });
+            self.plan(at - self.now, Happening::Frame { node: other, link, frame: again });
         }
         self.plan(at - self.now, Happening::Frame { node: other, link, frame });
     }

@@ -285,6 +285,7 @@ fn nonsense_from_a_neighbour_stops_nobody() {
         let faults = Faults {
             latency: (milliseconds(1), milliseconds(20)),
             liar: Some((2, 0.2)),
+            duplication: 0.2,
             silence: Duration::from_secs(10),
             ..Faults::default()
         };
@@ -294,7 +295,7 @@ fn nonsense_from_a_neighbour_stops_nobody() {
         }
         let closed = |n: &&(usize, News)| matches!(&n.1, News::Lost(2, r) | News::Refused(2, r) if r.contains("closed by this peer"));
         refused += world.news.iter().filter(closed).count();
-        // A changed release that still is one is found out when the true one is sent again.
+        // A changed release that still is one is found out when the true one arrives too.
         let contradicts =
             |n: &&(usize, News)| matches!(&n.1, News::Conflict(c) if c.author == 2 && c.first != c.second);
         conflicts += world.news.iter().filter(contradicts).count();
