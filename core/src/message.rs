@@ -5,7 +5,7 @@
 //! | 1 hello | who I am, which study I hold, what I have of yours | fixed |
 //! | 2 round | w~_k(n) | 21 + 8 P, and 64 more where signed |
 //! | 3 final | somebody's last release, passed on | 101 + 8 P |
-//! | 4 done | I wait for no more last releases, because I have them all or because I gave up | 2 |
+//! | 4 done | I wait for no more last releases, because I have them all or because I gave up | 3 |
 //!
 //! All numbers are little-endian. The connection under it names and authenticates the sender. A frame is decoded only if
 //! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
@@ -105,6 +105,8 @@ pub enum Message<'a> {
     Done {
         /// Whether it has them all.
         complete: bool,
+        /// Whether it has heard the same from the receiver.
+        heard: bool,
     },
 }
 
@@ -243,7 +245,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         1 => HELLO,
         2 => 1 + 4 + payload + TAG + if limits.signs(round) { SIGNATURE } else { 0 },
         3 => 1 + 4 + HASH + payload + SIGNATURE,
-        4 => 2,
+        4 => 3,
         other => return Err(Malformed::Kind(other)),
     };
     // A hello of another version may have another length, and the version is the better answer.
@@ -289,7 +291,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
                 signature: cursor.array(),
             }))
         }
-        _ => Ok(Message::Done { complete: cursor.flag()? }),
+        _ => Ok(Message::Done { complete: cursor.flag()?, heard: cursor.flag()? }),
     }
 }
 
@@ -341,8 +343,8 @@ impl Final<'_> {
 }
 
 /// A done frame.
-pub fn done(complete: bool) -> Outgoing {
-    Outgoing(Arc::new([4, complete.into()]))
+pub fn done(complete: bool, heard: bool) -> Outgoing {
+    Outgoing(Arc::new([4, complete.into(), heard.into()]))
 }
 
 /// c_n = H(c_(n-1), n, payload).

@@ -68,7 +68,7 @@ fn hello() -> Hello {
 #[test]
 fn frames_survive_the_journey() {
     assert_eq!(decode(hello().encode().bytes(), &LIMITS), Ok(Message::Hello(hello())));
-    assert_eq!(decode(done(true).bytes(), &LIMITS), Ok(Message::Done { complete: true }));
+    assert_eq!(decode(done(true, false).bytes(), &LIMITS), Ok(Message::Done { complete: true, heard: false }));
     let author = identity(1);
     let chain = Chain::new(&digest());
     let mut head = chain.start(&author.id());
@@ -145,7 +145,7 @@ fn each_kind_of_nonsense_has_its_answer() {
 fn two_million_frames_of_nonsense() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut real: Vec<Vec<u8>> = frames(&identity(1), 0.5).iter().map(|s| s.frame().bytes().to_vec()).collect();
-    real.extend([hello().encode().bytes().to_vec(), done(true).bytes().to_vec()]);
+    real.extend([hello().encode().bytes().to_vec(), done(true, false).bytes().to_vec()]);
     real.push(frames(&identity(1), 0.5)[79].as_final(1, &LIMITS).unwrap().bytes().to_vec());
     let (mut accepted, mut frame) = (0, Vec::new());
     for i in 0..2_000_000u32 {

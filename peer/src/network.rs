@@ -323,17 +323,23 @@ impl Hub {
         if self.to_node.send(Input::Up { link, peer, out }).await.is_err() {
             return;
         }
-        let leaving = AtomicBool::new(false);
-        let mut writing = std::pin::pin!(write(send, to_send, &leaving, &self.config.metrics));
-        let reading = self.read(receive, link);
+        let (leaving, end) = (AtomicBool::new(false), Notify::new());
+        let mut writing = Box::pin(write(send, to_send, &leaving, &end, &self.config.metrics));
+        let mut reading = Box::pin(self.read(receive, link));
         let reason = tokio::select! {
-            reason = &mut writing => reason,
+            reason = &mut writing => {
+                // This side leaves and its last frame has arrived; what the other side has under way still counts.
+                let _ = timeout(FAREWELL, &mut reading).await;
+                reason
+            }
             () = cut.notified() => "the other side does not read".into(),
-            (reason, over) = reading => match (over, leaving.load(Ordering::Relaxed)) {
+            (reason, over) = &mut reading => match (over, leaving.load(Ordering::Relaxed)) {
                 // Both are leaving: what was sent last must still arrive.
                 (true, true) => writing.await,
-                // The other side sends its reason after its last frame: give it time to arrive.
+                // The other side leaves: end this direction too, and hear its reason.
                 (true, false) => {
+                    end.notify_one();
+                    let _ = timeout(FAREWELL, writing).await;
                     let _ = timeout(FAREWELL, connection.closed()).await;
                     reason
                 }
@@ -368,9 +374,9 @@ impl Hub {
                 return (e.to_string(), true);
             }
             self.config.metrics.received(4 + length);
-            if self.to_node.send(Input::Frame { link, frame }).await.is_err() {
-                return ("this peer has ended".into(), false);
-            }
+            // When the node has gone nobody listens, but reading goes on: the other side must be able to say goodbye while
+            // the last frames of this side arrive.
+            let _ = self.to_node.send(Input::Frame { link, frame }).await;
         }
     }
 }
@@ -380,10 +386,17 @@ async fn write(
     mut send: SendStream,
     mut commands: mpsc::Receiver<Command>,
     leaving: &AtomicBool,
+    end: &Notify,
     metrics: &Metrics,
 ) -> String {
     let reason = loop {
-        match commands.recv().await {
+        let command = tokio::select! {
+            biased;
+            command = commands.recv() => command,
+            // What was asked for before is sent.
+            () = end.notified() => None,
+        };
+        match command {
             Some(Command::Send(frame)) => {
                 let mut bytes = Vec::with_capacity(4 + frame.len());
                 bytes.extend((frame.len() as u32).to_le_bytes());

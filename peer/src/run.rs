@@ -323,13 +323,16 @@ impl<D: Disk> Peer<'_, D> {
             match input {
                 None => self.node.handle(Event::Tick, now, &mut net),
                 Some(Input::Up { link, peer, out }) => {
+                    tracing::debug!(link = link.0, peer = %self.roster.names.get(peer as usize), "connection up");
                     net.learn(link, out);
                     self.node.handle(Event::Up { link, peer }, now, &mut net)
                 }
                 Some(Input::Frame { link, frame }) => {
+                    tracing::trace!(link = link.0, kind = frame.first(), bytes = frame.len(), "frame");
                     self.node.handle(Event::Frame { link, frame: &frame }, now, &mut net)
                 }
                 Some(Input::Down { link, reason }) => {
+                    tracing::debug!(link = link.0, reason, "connection down");
                     net.forget(link);
                     self.node.handle(Event::Down { link, reason }, now, &mut net)
                 }

@@ -93,9 +93,9 @@ impl<D: Disk> Node<D> {
                     *sent = true;
                 }
             }
-            if finished && !neighbour.sent_done {
-                net.send(link, &done(self.complete));
-                neighbour.sent_done = true;
+            if finished && neighbour.sent_done != Some(neighbour.done) {
+                net.send(link, &done(self.complete, neighbour.done));
+                neighbour.sent_done = Some(neighbour.done);
             }
         }
         if finished && !self.serving_reported && now >= self.progress + REPORT {
@@ -134,7 +134,9 @@ impl<D: Disk> Node<D> {
 
     /// Whether there is nothing left to do, for this peer or for its neighbours.
     pub fn is_finished(&self, now: Duration) -> bool {
-        let all_done = self.active().all(|n| n.done && n.sent_done);
+        // Nobody leaves before its neighbours know that it is done, or it would be waited for; one that is done and no
+        // longer connected has left.
+        let all_done = self.active().all(|n| n.done && (n.heard || n.link().is_none()));
         let finished = self.saved && (self.complete || self.gave_up);
         finished && (all_done || now >= self.progress + self.linger)
     }

@@ -80,7 +80,7 @@ impl<D: Disk> Node<D> {
             net.send(link, sealed.frame());
         }
         neighbour.sent_finals.fill(false);
-        neighbour.sent_done = false;
+        neighbour.sent_done = None;
     }
 
     pub(super) fn unreachable(&mut self, peer: u32, now: Duration) {
@@ -194,11 +194,11 @@ impl<D: Disk> Node<D> {
                 self.news.push(News::Greeted(peer));
             }
             neighbour.links.push(link);
-            (neighbour.done, neighbour.gave_up) = (false, false);
+            (neighbour.done, neighbour.gave_up, neighbour.heard) = (false, false, false);
         }
         // A hello on a link that is known asks for whatever may be missing.
         neighbour.sent_finals.fill(false);
-        neighbour.sent_done = false;
+        neighbour.sent_done = None;
         (neighbour.greeted, neighbour.reported) = (true, None);
         neighbour.attempts = 0;
         if !neighbour.distrusted {

@@ -446,9 +446,9 @@ impl<D: Disk> Node<D> {
                 }
                 refused
             }
-            Ok(Message::Done { complete }) => {
+            Ok(Message::Done { complete, heard }) => {
                 if let Some(neighbour) = self.neighbour(peer) {
-                    (neighbour.done, neighbour.gave_up) = (true, !complete);
+                    (neighbour.done, neighbour.gave_up, neighbour.heard) = (true, !complete, heard);
                 }
                 None
             }

@@ -37,9 +37,12 @@ pub(super) struct Neighbour {
     pub attempts: u32,
     /// Which last releases it has been sent on its newest link.
     pub sent_finals: Vec<bool>,
-    pub sent_done: bool,
+    /// What it was last told on its newest link: that we are done, and whether we had heard that it is.
+    pub sent_done: Option<bool>,
     /// Whether it waits for no more last releases.
     pub done: bool,
+    /// Whether it knows that we do not either.
+    pub heard: bool,
     /// Whether it does so without having them all.
     pub gave_up: bool,
 }
@@ -75,7 +78,8 @@ impl Neighbour {
             next_dial: now,
             attempts: 0,
             sent_finals: vec![false; limits.clients],
-            sent_done: false,
+            sent_done: None,
+            heard: false,
             done: false,
             gave_up: false,
         }
