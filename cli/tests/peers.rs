@@ -460,6 +460,19 @@ fn a_peer_that_is_gone_for_good_is_dropped() {
     }
 }
 
+/// In a study of one round everything happens at once: crossing dials, the last release, and everybody leaving.
+#[test]
+fn short_studies_end_at_once_for_everybody() {
+    let parties: Vec<Party> = (0..8).map(|_| Party::new(2, 1, "kind = \"ring\"", "secure")).collect();
+    let mut running: Vec<Vec<Child>> = parties.iter().map(|party| party.spawn_all(&[])).collect();
+    let started = Instant::now();
+    for (party, children) in parties.iter().zip(&mut running) {
+        wait(party, children);
+    }
+    // Somebody who is left behind would stay for ten minutes.
+    assert!(started.elapsed() < Duration::from_secs(60));
+}
+
 #[test]
 fn an_interrupted_peer_says_how_to_go_on() {
     let party = Party::new(2, 100_000, "kind = \"ring\"", "secure");
