@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use rand::RngExt;
 use undertone_core::identity::Identity;
-use undertone_core::node::{OnLoss, Roster};
-use undertone_core::privacy::{Noise, Stream};
+use undertone_core::privacy::Stream;
 use undertone_core::records::Dataset;
 use undertone_core::study::Study;
 use undertone_peer::world::{Cohort, Faults, World};
@@ -53,18 +52,8 @@ pub fn memory(rounds: u32) {
         let (x, y) = rows(k, RECORDS, 8);
         Dataset::new(&x, &y, 8, study.privacy.map(|p| p.clip))
     };
-    let cohort = Cohort {
-        data: (0..CLIENTS).map(data).collect(),
-        roster: Arc::new(Roster::new(&study, true).expect("a valid roster")),
-        identities,
-        study: Arc::new(study),
-        on_loss: OnLoss::Wait,
-        noise: |study, _, _| Noise::fast(study.seed),
-        waiting: 0,
-        allowance: None,
-        odd: None,
-        clock: 0,
-    };
+    let data = (0..CLIENTS).map(data).collect();
+    let cohort = Cohort::new(study.clone(), identities, data).expect("a valid roster");
     let mut world = World::new(cohort, Faults::default(), 1);
     let started = Instant::now();
     let all = |world: &World| (0..CLIENTS).all(|k| world.node(k).is_some_and(|n| n.round() == rounds));

@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_time, allow_hyphen_values = true)]
     patience: Duration,
 
-    /// Refuse a study after which all studies with this data together would have spent more, at the study's delta
+    /// Refuse a study after which all studies with this data together would have spent more, at the smallest delta of them
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     max_epsilon: Option<f64>,
 
@@ -141,7 +141,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let json = arguments.log == Log::Json;
     let mut watch = |update: Update| match update {
         Update::Started(started) => announce(&started, &bar),
-        Update::News(..) => {}
         Update::Standing(standing) => {
             bar.set_length(standing.rounds.into());
             bar.set_position(standing.round.into());

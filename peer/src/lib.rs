@@ -8,8 +8,10 @@
 #![warn(missing_docs)]
 
 pub mod keys;
+mod limit;
 pub mod metrics;
 mod network;
+mod results;
 pub mod run;
 pub mod state;
 pub mod world;

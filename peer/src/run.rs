@@ -6,20 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use undertone_core::identity::{Identity, PublicId};
-use undertone_core::ledger::{Contents, Disk, Ledger};
+use undertone_core::ledger::Disk;
 use undertone_core::message::Limits;
-use undertone_core::node::{Conflict, Event, News, Node, OnLoss, Roster, RosterError, Setup, Stop};
-use undertone_core::privacy::{Delta, Epsilon, Noise, Rho};
+use undertone_core::node::{Event, News, Node, OnLoss, Roster, RosterError, Setup, Stop};
+use undertone_core::privacy::{Noise, Rho};
 use undertone_core::records::Dataset;
-use undertone_core::study::{DataSpec, NoiseKind, Privacy, Study, StudyDigest};
-use undertone_data::{Encoder, Model, mean};
+use undertone_core::study::{DataSpec, NoiseKind, Study, StudyDigest};
+use undertone_data::Encoder;
 
 use crate::PeerError;
+use crate::limit::allowance;
 use crate::metrics::{Metrics, Standing};
 use crate::network::{self, Input, IrohTransport};
+use crate::results::{pretty, read_finals};
 use crate::state::{StateFolder, write_whole};
 
 /// What a peer is started with.
@@ -36,7 +38,7 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// What to do about a neighbour that is not there.
     pub on_loss: OnLoss,
-    /// The epsilon that all studies with this data together may spend, at the study's delta.
+    /// The epsilon that all studies with this data together may spend, at the smallest delta of them.
     pub max_epsilon: Option<f64>,
     /// Whether noise that is not safe to release is accepted.
     pub rehearsal: bool,
@@ -53,8 +55,6 @@ pub struct Options {
 pub enum Update<'a> {
     /// It listens.
     Started(Started<'a>),
-    /// Something happened.
-    News(&'a News, &'a Roster),
     /// Where it stands.
     Standing(Standing),
 }
@@ -83,8 +83,6 @@ pub struct Report {
     pub folder: PathBuf,
     /// The statement of what was spent.
     pub statement: Value,
-    /// Whether all rounds were done and everybody's last release is in the model.
-    pub complete: bool,
     /// Whether it was asked to end before it had finished.
     pub interrupted: bool,
     /// Wall time from start to end.
@@ -174,7 +172,7 @@ fn unlisted(id: &PublicId) -> String {
 }
 
 /// What a peer releases is safe if its noise is.
-fn is_protected(study: &Study) -> bool {
+pub(crate) fn is_protected(study: &Study) -> bool {
     study.privacy.is_some_and(|p| p.noise == NoiseKind::Secure) && study.algorithm.clips()
 }
 
@@ -217,51 +215,6 @@ fn own_address(address: Option<&str>) -> SocketAddr {
     }
 }
 
-/// The rho that this study may spend under the owner's limit; refuses a study that would pass it.
-fn allowance(options: &Options, ledger: Option<&Contents>, digest: &StudyDigest) -> Result<Option<f64>, PeerError> {
-    let (Some(limit), Some(privacy)) = (options.max_epsilon, &options.study.privacy) else {
-        return match options.max_epsilon {
-            Some(_) => {
-                Err(PeerError::Input("--max-epsilon: this study has no privacy, so no limit can be kept".into()))
-            }
-            None => Ok(None),
-        };
-    };
-    let runs = ledger.map_or(&[][..], |l| &l.runs);
-    // At the smallest delta that this data was ever promised: a study with a large one must not widen the limit.
-    let smallest = runs.iter().map(|r| r.begin.delta).filter(|d| *d > 0.0).fold(privacy.delta.get(), f64::min);
-    let delta = Delta::new(smallest).expect("one of several deltas");
-    let limit_rho = match Epsilon::new(limit) {
-        Ok(epsilon) => privacy.accountant.rho(epsilon, delta).get(),
-        Err(e) => return Err(PeerError::Input(format!("--max-epsilon: {e}"))),
-    };
-    if !is_protected(&options.study) || ledger.is_some_and(|l| l.spent().is_none()) {
-        return Err(PeerError::Input(
-            "--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be kept"
-                .into(),
-        ));
-    }
-    let others: f64 = runs.iter().filter(|r| r.begin.study != digest.whole()).map(|r| r.spent).sum();
-    let left = limit_rho - others;
-    let promised = promised(&options.study, privacy, &options.identity.id());
-    if promised > left {
-        let total = privacy.accountant.epsilon(Rho::new(others + promised).expect("a sum of rhos"), delta).get();
-        return Err(PeerError::Input(format!(
-            "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {:e} after \
-             this study; nothing more was sent. Raise the limit, or ask for a study with a smaller budget",
-            delta.get()
-        )));
-    }
-    Ok(Some(left.max(0.0)))
-}
-
-/// The rho of the whole study at this peer.
-fn promised(study: &Study, privacy: &Privacy, id: &PublicId) -> f64 {
-    let schedule = study.schedule(privacy).expect("checked with the study");
-    let own = study.clients.values().find(|c| c.id.as_ref() == Some(id));
-    schedule.spent(study.rounds).get() * own.map_or(1.0, |client| study.budget_factor(&schedule, client))
-}
-
 fn stopped(stop: Stop) -> PeerError {
     match stop {
         Stop::Ledger(_) => PeerError::Machine(stop.to_string()),
@@ -269,27 +222,14 @@ fn stopped(stop: Stop) -> PeerError {
     }
 }
 
-/// The last releases of a study that was finished before.
-fn read_finals(results: &Path) -> Vec<Vec<u8>> {
-    let Ok(bytes) = std::fs::read(results.join("finals")) else { return Vec::new() };
-    let mut rest = &bytes[..];
-    let mut frames = Vec::new();
-    while let Some((length, tail)) = rest.split_first_chunk::<4>() {
-        let Some((frame, tail)) = tail.split_at_checked(u32::from_le_bytes(*length) as usize) else { break };
-        frames.push(frame.to_vec());
-        rest = tail;
-    }
-    frames
-}
-
-struct Peer<'a, D> {
-    node: Node<D>,
+pub(crate) struct Peer<'a, D> {
+    pub node: Node<D>,
     /// Why neighbours could not be reached.
     unreachable: HashMap<u32, String>,
-    study: &'a Study,
-    roster: &'a Roster,
-    digest: StudyDigest,
-    results: &'a Path,
+    pub study: &'a Study,
+    pub roster: &'a Roster,
+    pub digest: StudyDigest,
+    pub results: &'a Path,
     metrics: &'a Metrics,
     started: Instant,
     observe: &'a mut dyn FnMut(Update),
@@ -363,7 +303,6 @@ impl<D: Disk> Peer<'_, D> {
                 News::Conflict(conflict) => self.write_conflict(conflict)?,
                 _ => {}
             }
-            (self.observe)(Update::News(&news, self.roster));
         }
         let now = self.now();
         if now >= *told + TELL || self.node.round() == self.study.rounds {
@@ -395,12 +334,11 @@ impl<D: Disk> Peer<'_, D> {
             News::Repeated(round) => {
                 tracing::warn!(round, "repeated the last release: the round was charged already or the budget is spent")
             }
-            News::Dropped { neighbour, theirs, left } => tracing::warn!(
-                neighbour = name(neighbour),
-                by = if *theirs { "the other end" } else { "this peer" },
-                neighbours_left = left,
-                "edge dropped"
-            ),
+            News::Dropped { neighbour, theirs, .. } => {
+                let left: Vec<String> = self.node.neighbours().map(|(id, _)| name(&id)).collect();
+                let by = if *theirs { "the other end" } else { "this peer" };
+                tracing::warn!(neighbour = name(neighbour), by, neighbours_left = left.join(", "), "edge dropped");
+            }
             News::Conflict(c) => {
                 tracing::error!(author = name(&c.author), round = c.round, "said two different things")
             }
@@ -419,7 +357,7 @@ impl<D: Disk> Peer<'_, D> {
         }
     }
 
-    fn standing(&self) -> Standing {
+    pub fn standing(&self) -> Standing {
         let run = self.node.ledger().run();
         let epsilon = |rho: f64| match &self.study.privacy {
             Some(p) => Rho::new(rho).map_or(f64::NAN, |rho| p.accountant.epsilon(rho, p.delta).get()),
@@ -438,40 +376,6 @@ impl<D: Disk> Peer<'_, D> {
         }
     }
 
-    /// model.json, and the frames behind it.
-    fn write_model(&self) -> Result<(), PeerError> {
-        let finals = self.node.finals();
-        let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
-        let model = Model::new(self.study, mean(&flat, self.study.features()), None);
-        let mut json = model.to_json(self.study);
-        let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
-        json["clients"] = json!(names);
-        write_whole(&self.results.join("model.json"), pretty(&json).as_bytes())?;
-        let mut frames = Vec::new();
-        for frame in self.node.final_frames() {
-            frames.extend((frame.len() as u32).to_le_bytes());
-            frames.extend_from_slice(frame);
-        }
-        write_whole(&self.results.join("finals"), &frames)
-    }
-
-    /// Both sides of a contradiction, for whoever must judge it.
-    fn write_conflict(&self, conflict: &Conflict) -> Result<(), PeerError> {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let name = self.roster.names.get(conflict.author as usize);
-        let json = json!({
-            "author": name,
-            "id": self.roster.ids[conflict.author as usize].to_string(),
-            "study": hex(&self.digest.whole()),
-            "round": conflict.round,
-            "first": hex(&conflict.first),
-            "second": hex(&conflict.second),
-            "both_signed": conflict.provable,
-        });
-        let file = format!("conflict-{}-{}.json", conflict.author, conflict.round);
-        write_whole(&self.results.join(file), pretty(&json).as_bytes())
-    }
-
     fn report(&mut self, interrupted: bool, rehearsal: bool) -> Result<Report, PeerError> {
         let complete = self.node.is_complete();
         let rounds_done = self.node.round() == self.study.rounds;
@@ -483,44 +387,8 @@ impl<D: Disk> Peer<'_, D> {
         Ok(Report {
             folder: self.results.into(),
             statement,
-            complete,
             interrupted: interrupted && !complete,
             seconds: self.started.elapsed().as_secs_f64(),
         })
     }
-
-    /// What this peer spent, as statement.json holds it.
-    fn statement(&self, rehearsal: bool) -> Value {
-        let ledger: &Ledger<D> = self.node.ledger();
-        let run = ledger.run();
-        let standing = self.standing();
-        let names =
-            |ids: Vec<u32>| ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect::<Vec<_>>();
-        let total = ledger
-            .contents()
-            .spent()
-            .zip(self.study.privacy)
-            .and_then(|(rho, p)| Some(p.accountant.epsilon(Rho::new(rho).ok()?, p.delta).get()));
-        let protected = run.begin.protected;
-        json!({
-            "study": self.study.name,
-            "study_hash": self.digest.whole().iter().map(|b| format!("{b:02x}")).collect::<String>(),
-            "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "repeated": run.round - run.fresh },
-            "protected": protected,
-            "rehearsal": rehearsal && !protected,
-            "rho": run.spent,
-            "epsilon": protected.then_some(standing.spent),
-            "delta": self.study.privacy.map(|p| p.delta.get()),
-            "accountant": self.study.privacy.map(|p| p.accountant.name()),
-            "epsilon_of_all_studies_with_this_data": total,
-            "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),
-            "missing_from_model": names(self.node.missing()),
-            "clients_in_model": names(self.node.finals().iter().map(|f| f.0).collect()).len(),
-            "clients": self.roster.names.len(),
-        })
-    }
-}
-
-fn pretty(value: &Value) -> String {
-    format!("{}\n", serde_json::to_string_pretty(value).expect("plain values"))
 }

@@ -186,11 +186,6 @@ impl<'a> Reader<'a> {
         self.error(key, format!("= {} is not possible; {expected}", node.shown()))
     }
 
-    /// Whether the key is there, without reading it.
-    pub fn has(&self, key: &str) -> bool {
-        self.table.contains_key(key)
-    }
-
     /// A number for which `valid` holds; `expected` says what that means.
     pub fn number(&mut self, key: &str, expected: &str, valid: fn(f64) -> bool) -> Result<Option<f64>, StudyError> {
         let Some(node) = self.find(key) else { return Ok(None) };

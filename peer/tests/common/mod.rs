@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use undertone_core::identity::Identity;
-use undertone_core::node::{OnLoss, Roster};
 use undertone_core::privacy::{Noise, Stream};
 use undertone_core::records::Dataset;
 use undertone_core::study::{DataSpec, Study};
@@ -54,7 +53,6 @@ pub fn name(k: usize) -> String {
 /// The parties of a study, with the simulator's noise.
 pub fn cohort(text: &str) -> Cohort {
     let study = Study::parse(text, "test.toml").unwrap();
-    let roster = Roster::new(&study, true).unwrap();
     let DataSpec::Files { schema, path, .. } = &study.data else { unreachable!() };
     let encoder = Encoder { schema, classification: false };
     let read = |k: usize| {
@@ -62,19 +60,10 @@ pub fn cohort(text: &str) -> Cohort {
         let loaded = encoder.read(&file, name(k)).unwrap();
         Dataset::new(&loaded.rows, &loaded.targets, study.features(), study.privacy.map(|p| p.clip))
     };
-    let clients = roster.names.len();
-    Cohort {
-        data: (0..clients).map(read).collect(),
-        identities: (0..clients).map(|k| Arc::new(identity(k))).collect(),
-        study: Arc::new(study),
-        roster: Arc::new(roster),
-        on_loss: OnLoss::Wait,
-        noise: |study, _, _| Noise::fast(study.seed),
-        waiting: 0,
-        allowance: None,
-        odd: None,
-        clock: 0,
-    }
+    let clients = study.clients.len();
+    let data = (0..clients).map(read).collect();
+    let identities = (0..clients).map(|k| Arc::new(identity(k))).collect();
+    Cohort::new(study.clone(), identities, data).unwrap()
 }
 
 /// Exact noise with a key that differs from start to start, so that a round noised twice gives different bytes.

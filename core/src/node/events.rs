@@ -1,0 +1,161 @@
+//! What goes into a node and what comes out of it.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::client::RoundError;
+use crate::ledger::LedgerError;
+use crate::message::Outgoing;
+
+/// A connection, numbered by the transport; numbers are not used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Link(pub u64);
+
+/// What a node asks of the network. Each call returns at once; what comes of it arrives as an [`Event`].
+pub trait Transport {
+    /// Try to connect to a participant.
+    fn dial(&mut self, peer: u32);
+    /// Send a frame, after those sent before on the same link.
+    fn send(&mut self, link: Link, frame: &Outgoing);
+    /// End a connection and tell the other side why.
+    fn close(&mut self, link: Link, reason: &str);
+}
+
+/// What happens to a node.
+#[derive(Debug, Clone)]
+pub enum Event<'a> {
+    /// An authenticated connection to a participant exists, whoever dialled.
+    Up {
+        /// Its number.
+        link: Link,
+        /// The participant, by its key.
+        peer: u32,
+    },
+    /// A frame arrived.
+    Frame {
+        /// On which connection.
+        link: Link,
+        /// Its bytes.
+        frame: &'a [u8],
+    },
+    /// A connection ended.
+    Down {
+        /// Which one.
+        link: Link,
+        /// Why, in the words of whoever ended it.
+        reason: String,
+    },
+    /// A dialled participant could not be reached.
+    Unreachable {
+        /// Who.
+        peer: u32,
+        /// Why.
+        reason: String,
+    },
+    /// Nothing but time.
+    Tick,
+}
+
+/// What to do about a neighbour that is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLoss {
+    /// Wait until it comes back.
+    Wait,
+    /// Go on without it after this long.
+    Drop(Duration),
+}
+
+/// Something that an operator may want to know.
+#[derive(Debug, Clone, PartialEq)]
+pub enum News {
+    /// A neighbour answered.
+    Greeted(u32),
+    /// A neighbour's last connection ended.
+    Lost(u32, String),
+    /// Waiting for a neighbour.
+    Waiting(u32),
+    /// A connection was refused.
+    Refused(u32, String),
+    /// A round is done.
+    Round(u32),
+    /// A round was repeated instead of computed.
+    Repeated(u32),
+    /// An edge is gone.
+    Dropped {
+        /// To whom.
+        neighbour: u32,
+        /// Whether the other end dropped it first.
+        theirs: bool,
+        /// How many neighbours are left.
+        left: usize,
+    },
+    /// A participant said two different things.
+    Conflict(Conflict),
+    /// Everybody's last release is here. [`Node::saved`] is to be called when the result is on disk.
+    Complete,
+    /// Some last releases will not come any more. [`Node::saved`] is to be called here too.
+    GaveUp(Vec<u32>),
+    /// All rounds are done, and these last releases are waited for.
+    Missing(Vec<u32>),
+    /// All rounds are done, but some neighbours are not.
+    Serving(Vec<u32>),
+}
+
+/// Two different releases of one author for one round.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Conflict {
+    /// Who said them.
+    pub author: u32,
+    /// The round.
+    pub round: u32,
+    /// What was known: a frame, or the chain and tag of one.
+    pub first: Vec<u8>,
+    /// The frame that differs.
+    pub second: Vec<u8>,
+    /// Whether both carry signatures, so that anyone can check them.
+    pub provable: bool,
+}
+
+/// Why a node cannot go on.
+#[derive(Debug, Error)]
+pub enum Stop {
+    /// The state folder is older than what this peer has sent.
+    #[error(
+        "{neighbour} holds a release of round {theirs} that this peer made, but its ledger ends at round {own}: the state \
+         folder was restored from a backup, copied, or emptied. Bring back the newest folder; never run an older one"
+    )]
+    Behind {
+        /// Who holds the proof.
+        neighbour: String,
+        /// The round of the proof.
+        theirs: u32,
+        /// The last round of the ledger.
+        own: u32,
+    },
+    /// Somebody else sends with this key.
+    #[error(
+        "{neighbour} holds a release of round {round} made with this peer's key that is not in its ledger: a copy of this \
+         peer is or was running. Stop all but one, the one whose ledger is the longest"
+    )]
+    Forked {
+        /// Who holds the proof.
+        neighbour: String,
+        /// The round.
+        round: u32,
+    },
+    /// Every edge was dropped.
+    #[error("no neighbour is left: every edge of this peer was dropped, so it cannot learn anything more")]
+    Alone,
+    /// The ledger does not allow it.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A round could not be computed; nothing was released.
+    #[error("round {round} could not be finished: {reason}")]
+    Round {
+        /// Which.
+        round: u32,
+        /// Why.
+        reason: RoundError,
+    },
+}
