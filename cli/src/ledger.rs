@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         let run = |r: &Run| {
             json!({
                 "study": r.begin.name, "study_hash": hex(&r.begin.study), "begun": r.begin.time, "protected": r.begin.protected,
-                "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "rho": r.spent,
+                "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "mixed": r.mixed, "withheld": r.withheld(), "rho": r.spent,
                 "epsilon": epsilon(r.spent, r.begin.delta), "delta": r.begin.delta, "promised_rho": r.begin.rho,
             })
         };
@@ -74,8 +74,8 @@ fn report(
 ) -> String {
     let mut text = format!("ledger of {}\n\n", contents.owner);
     text += &format!(
-        "{:24} {:10} {:>13} {:>9} {:>12} {:>12} {:>8}\n",
-        "study", "hash", "rounds", "computed", "rho", "epsilon", "delta"
+        "{:24} {:10} {:>13} {:>12} {:>6} {:>8} {:>12} {:>12} {:>8}\n",
+        "study", "hash", "rounds", "from records", "mixed", "withheld", "rho", "epsilon", "delta"
     );
     for run in &contents.runs {
         let (spent, note) = match (run.begin.protected, run.round) {
@@ -85,10 +85,12 @@ fn report(
         };
         let name: String = run.begin.name.chars().take(24).collect();
         text += &format!(
-            "{name:24} {:10} {:>13} {:>9} {:>12} {spent:>12} {:>8e}{note}\n",
+            "{name:24} {:10} {:>13} {:>12} {:>6} {:>8} {:>12} {spent:>12} {:>8e}{note}\n",
             &hex(&run.begin.study)[..8],
             format!("{} of {}", run.round, run.begin.rounds),
             run.fresh,
+            run.mixed,
+            run.withheld(),
             digits(run.spent, true),
             run.begin.delta
         );

@@ -216,11 +216,12 @@ fn summary(report: &Report) -> String {
     let number = |value: &Value| value.as_f64().map_or("-".into(), |v| digits(v, true));
     let rounds = &statement["rounds"];
     let mut text = format!(
-        "{}: {} rounds, {} computed and {} repeated, {:.1} s\n",
+        "{}: {} rounds, {} from the records, {} mixed, {} withheld, {:.1} s\n",
         statement["study"].as_str().unwrap_or_default(),
         rounds["done"],
         rounds["computed"],
-        rounds["repeated"],
+        rounds["mixed"],
+        rounds["withheld"],
         report.seconds
     );
     text += &format!(

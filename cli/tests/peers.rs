@@ -267,7 +267,7 @@ fn killed_peers_come_back_and_nothing_is_lost() {
         let statement = party.result(k, "statement.json");
         let count = |what: &str| statement["rounds"][what].as_u64().unwrap();
         assert_eq!(count("done"), u64::from(party.rounds));
-        assert_eq!(count("computed") + count("repeated"), u64::from(party.rounds));
+        assert_eq!(count("computed") + count("mixed") + count("withheld"), u64::from(party.rounds));
         // Every round is charged, whether its noise was used or cut off.
         let epsilon = statement["epsilon"].as_f64().unwrap();
         assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::algorithm::{Algorithm, Facts, Step, StepError, View};
 use crate::privacy::{Clip, Noise, NoiseError, NoiseScale, Rho, Schedule, Stream};
-use crate::records::Scratch;
+use crate::records::{Records, Scratch};
 
 /// A round could not be completed; nothing was released.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -43,10 +43,10 @@ pub enum Protection<'a> {
     },
 }
 
-/// What one client carries from round to round and what it computes, as slices of length P.
+/// What one client carries from round to round and what it computes. All but the memory are slices of length P.
 pub struct State<'a> {
-    /// gamma_k, a function of released points.
-    pub gamma: &'a mut [f64],
+    /// The algorithm's vectors, such as gamma_k: functions of released points, all zero before the first round.
+    pub memory: &'a mut [f64],
     /// w_k(n): private, known to the client alone.
     pub w: &'a mut [f64],
     /// w~_k(n): released.
@@ -54,23 +54,28 @@ pub struct State<'a> {
 }
 
 impl Rules<'_> {
-    /// Round n at client k: step, noise, release.
+    /// Round n at client k: step, noise, release; or, in a round that does not touch the records, mix and release.
     ///
     /// `budget_factor` scales phi(n) for a client with its own phi(1).
     pub fn round(
         &self,
         view: &View,
+        records: Records,
         trial: u32,
         budget_factor: f64,
         state: State,
         scratch: &mut Scratch,
     ) -> Result<(), RoundError> {
+        if !self.algorithm.touches_records(view.round, view.rounds) {
+            self.mix(view, state, scratch);
+            return Ok(());
+        }
         // Taken out of the scratch space while the step uses the rest of it.
         let mut public = std::mem::take(&mut scratch.public);
         public.resize(state.w.len(), 0.0);
         let step = Step { public: &mut public, private: &mut *state.w };
-        self.algorithm.step(view, state.gamma, scratch, step)?;
-        self.release(view, trial, budget_factor, state.w, state.released)?;
+        self.algorithm.step(view, records, state.memory, scratch, step)?;
+        self.release(view, records.len(), trial, budget_factor, state.w, state.released)?;
         for ((w, released), public) in state.w.iter_mut().zip(state.released).zip(&public) {
             *w += public;
             *released += public;
@@ -79,10 +84,17 @@ impl Rules<'_> {
         Ok(())
     }
 
+    /// Round n at client k without its records: nothing is noised, because nothing needs to be.
+    pub fn mix(&self, view: &View, state: State, scratch: &mut Scratch) {
+        self.algorithm.mix(view, state.memory, scratch, state.released);
+        state.w.copy_from_slice(state.released);
+    }
+
     /// The private part with its noise. The public part is added afterwards, to what is already protected.
     fn release(
         &self,
         view: &View,
+        records: usize,
         trial: u32,
         budget_factor: f64,
         private: &[f64],
@@ -94,8 +106,9 @@ impl Rules<'_> {
                 let facts = Facts {
                     problem: view.problem,
                     clients: view.graph.clients(),
+                    rounds: view.rounds,
                     degree: view.slots.len(),
-                    records: view.records.len(),
+                    records,
                     clip,
                     eta: view.eta,
                 };

@@ -31,6 +31,12 @@ impl Problem {
         self.regularizer.add_subgradient(scale * self.lambda / clients as f64, w, gradient);
     }
 
+    /// Replaces u by argmin_w `scale` (lambda/K) R(w) + ||w - u||^2/2, the exact step for R.
+    pub fn prox(&self, scale: f64, clients: usize, u: &mut [f64]) {
+        let penalized = u.len() - usize::from(self.intercept);
+        self.regularizer.prox(scale * self.lambda / clients as f64, &mut u[..penalized]);
+    }
+
     /// f_k(w).
     pub fn local_objective(&self, records: Records, clients: usize, w: &[f64], scratch: &mut Scratch) -> f64 {
         let penalty = self.lambda / clients as f64 * self.regularizer.value(self.penalized(w));

@@ -1,4 +1,4 @@
-//! Regularisers R(w) and their subgradients; the study's lambda multiplies them.
+//! Regularisers R(w), their subgradients and their proximal maps; the study's lambda multiplies them.
 
 /// The regulariser of the problem. An intercept, when there is one, is the last coordinate and is never penalised.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,6 +62,15 @@ impl Regularizer {
         for (g, &v) in gradient.iter_mut().zip(w) {
             let sign = f64::from(v > 0.0) - f64::from(v < 0.0);
             *g += scale * (l1 * sign + 2.0 * l2 * v);
+        }
+    }
+
+    /// Replaces u by argmin_w scale R(w) + ||w - u||^2/2: in every coordinate
+    /// sign(u) max(|u| - scale l1, 0)/(1 + 2 scale l2), which is zero where |u| is at most scale l1.
+    pub fn prox(self, scale: f64, u: &mut [f64]) {
+        let (l1, l2) = self.weights();
+        for v in u {
+            *v = v.signum() * (v.abs() - scale * l1).max(0.0) / (1.0 + 2.0 * scale * l2);
         }
     }
 }

@@ -69,6 +69,7 @@ fn begin(study: u8) -> Begin {
         rounds: LIMITS.rounds,
         features: 2,
         degree: 2,
+        memory: 1,
         rho: RHO * 6.0,
         epsilon: 1.0,
         delta: 1e-5,
@@ -90,7 +91,7 @@ fn step(
     noise: f64,
 ) -> Result<(Sealed, Kind), LedgerError> {
     let round = last.as_ref().map_or(1, |l| l.round + 1);
-    let kind = if ledger.allows(RHO) { Kind::Fresh } else { Kind::Repeat };
+    let kind = if ledger.allows(RHO) { Kind::Fresh } else { Kind::Withheld };
     let before = last.as_ref().map_or(vec![0.0; 2], |l| l.released.clone());
     let edge = |neighbour| Edge {
         neighbour,
@@ -105,7 +106,7 @@ fn step(
         next_rho: RHO,
         prior: [3; 32],
         released: if kind == Kind::Fresh { vec![f64::from(round) + noise, noise] } else { before },
-        gamma: vec![0.25; 2],
+        memory: vec![0.25; 2],
         edges: vec![edge(1), edge(2)],
     };
     let sealed = ledger.record(record.clone())?;
@@ -264,7 +265,7 @@ fn no_round_twice_and_none_beyond_the_allowance() {
     let beyond = RoundRecord { round: 2, ..again };
     assert!(matches!(ledger.record(beyond), Err(LedgerError::NotAllowed(2))));
     let (_, kind) = step(&mut ledger, &mut last, 0.5).unwrap();
-    assert_eq!(kind, Kind::Repeat);
+    assert_eq!(kind, Kind::Withheld);
     assert_eq!(ledger.run().spent, RHO);
 }
 
@@ -300,12 +301,12 @@ fn a_crash_is_charged_to_the_study_that_was_writing() {
         let record = RoundRecord {
             run: ledger.run_index(),
             round,
-            kind: if fresh { Kind::Fresh } else { Kind::Repeat },
+            kind: if fresh { Kind::Fresh } else { Kind::Withheld },
             rho: if fresh { RHO } else { 0.0 },
             next_rho: RHO,
             prior: [3; 32],
             released: vec![f64::from(round); 40],
-            gamma: vec![0.0; 40],
+            memory: vec![0.0; 40],
             edges: vec![],
         };
         ledger.record(record).map(|_| ())

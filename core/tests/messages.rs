@@ -31,6 +31,7 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
         rounds: 80,
         features: 4,
         degree: 0,
+        memory: 1,
         rho: 1.0,
         epsilon: 1.0,
         delta: 0.1,
@@ -51,7 +52,7 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
             next_rho: 0.0,
             prior,
             released: vec![value; 4],
-            gamma: vec![0.0; 4],
+            memory: vec![0.0; 4],
             edges: vec![],
         };
         let sealed = ledger.record(record).unwrap();

@@ -15,13 +15,13 @@ use undertone_core::regularizer::Regularizer;
 /// The private part of a step of client 0, which holds `rows`, at the public point `at`; and what may move it.
 fn private_part(rows: &[(Vec<f64>, f64)], at: f64, lambda: f64) -> (f64, Sensitivity) {
     let clip = Clip::new(1.0).unwrap();
-    let algorithm = ZcdpNfl { rho: 0.5, eta: StepSize { eta: 0.5, decay: Decay::Constant } };
+    let algorithm = ZcdpNfl { rho: 0.5, eta: StepSize { eta: 0.5, decay: Decay::Constant }, average: 0.0 };
     let problem =
         Problem { loss: AnyLoss::Absolute(Absolute), regularizer: Regularizer::SquaredL2, lambda, intercept: false };
     let clients = vec![Client::new(rows, Some(clip)), Client::new(&[(vec![1.0], 0.0)], Some(clip))];
     let mut network = Network::new(&problem, &[(0, 1)], clients);
     network.released = vec![at, at];
-    let facts = Facts { problem: &problem, clients: 2, degree: 1, records: rows.len(), clip, eta: None };
+    let facts = Facts { problem: &problem, clients: 2, rounds: 1, degree: 1, records: rows.len(), clip, eta: None };
     (network.parts(&algorithm, 1).1[0], algorithm.sensitivity(facts, 1))
 }
 

@@ -20,12 +20,13 @@ use undertone_core::algorithm::{Algorithm, Decay, Facts, Step, StepError, StepSi
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::privacy::{Clip, Sensitivity};
 use undertone_core::problem::Problem;
-use undertone_core::records::Scratch;
+use undertone_core::records::{Records, Scratch};
 use undertone_core::regularizer::Regularizer;
 
 const CLIP: f64 = 0.9;
 const RECORDS: usize = 5;
 const FEATURES: usize = 3;
+const ROUNDS: u32 = 12;
 const EDGES: [(u32, u32); 3] = [(0, 1), (0, 2), (1, 2)];
 
 fn problem(loss: AnyLoss, regularizer: Regularizer) -> Problem {
@@ -33,13 +34,7 @@ fn problem(loss: AnyLoss, regularizer: Regularizer) -> Problem {
 }
 
 /// Client 0 gets `record` as its last one; the others, and what is released, depend on the seed alone.
-fn drive(
-    algorithm: &dyn Algorithm,
-    problem: &Problem,
-    seed: u64,
-    record: (Vec<f64>, f64),
-    rounds: u32,
-) -> Vec<Vec<f64>> {
+fn drive(algorithm: &dyn Algorithm, problem: &Problem, seed: u64, record: (Vec<f64>, f64)) -> Vec<Vec<f64>> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut number = move || rng.random_range(-2.0..2.0);
     let clip = Some(Clip::new(CLIP).unwrap());
@@ -50,7 +45,8 @@ fn drive(
     let clients = clients.iter().map(|rows| Client::new(rows, clip)).collect();
     let mut network = Network::new(problem, &EDGES, clients);
     let mut history = Vec::new();
-    for round in 1..=rounds {
+    network.rounds = ROUNDS;
+    for round in 1..=ROUNDS {
         history.push(network.step(algorithm, round)[..FEATURES].to_vec());
         network.released = (0..network.released.len()).map(|_| row().1).collect();
     }
@@ -72,10 +68,10 @@ fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
             let (x, _) = record();
             ((x.clone(), 1e6), (x, -1e6))
         };
-        let one = drive(algorithm, problem, trial, pair.0, 4);
-        let two = drive(algorithm, problem, trial, pair.1, 4);
+        let one = drive(algorithm, problem, trial, pair.0);
+        let two = drive(algorithm, problem, trial, pair.1);
         for (round, (a, b)) in (1..).zip(one.iter().zip(&two)) {
-            let facts = Facts { problem, clients: 3, degree: 2, records: RECORDS, clip, eta: None };
+            let facts = Facts { problem, clients: 3, rounds: ROUNDS, degree: 2, records: RECORDS, clip, eta: None };
             let allowed = algorithm.sensitivity(facts, round).get();
             let moved = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
             worst = worst.max(moved / allowed);
@@ -85,7 +81,7 @@ fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
 }
 
 fn zcdp() -> ZcdpNfl {
-    ZcdpNfl { rho: 0.4, eta: StepSize { eta: 0.5, decay: Decay::Sqrt } }
+    ZcdpNfl { rho: 0.4, eta: StepSize { eta: 0.5, decay: Decay::Sqrt }, average: 0.0 }
 }
 
 #[test]
@@ -140,28 +136,39 @@ impl Algorithm for Planted {
         if self.mistake == Mistake::MissingFactorTwo { right.scaled(0.5) } else { right }
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
+    fn memory(&self) -> usize {
+        1
+    }
+
+    fn step(
+        &self,
+        view: &View,
+        records: Records,
+        gamma: &mut [f64],
+        scratch: &mut Scratch,
+        step: Step,
+    ) -> Result<(), StepError> {
         let mut kept = self.kept.lock().unwrap();
         let private = if view.round == 1 { view.own.to_vec() } else { kept.clone() };
         let Step { public, private: w } = step;
         let right = Step { public: &mut *public, private: &mut *w };
         match self.mistake {
             Mistake::OwnStateWithoutNoise if view.client == 0 => {
-                zcdp().step(&View { own: &private, ..*view }, gamma, scratch, right)?;
+                zcdp().step(&View { own: &private, ..*view }, records, gamma, scratch, right)?;
             }
             Mistake::DualWithoutNoise if view.client == 0 => {
                 for (gamma, (own, public)) in gamma.iter_mut().zip(private.iter().zip(view.own)) {
                     *gamma += zcdp().rho * 2.0 * (own - public);
                 }
-                zcdp().step(view, gamma, scratch, right)?;
+                zcdp().step(view, records, gamma, scratch, right)?;
             }
             Mistake::RegularizerAtW if view.client == 0 => {
-                zcdp().step(view, gamma, scratch, right)?;
+                zcdp().step(view, records, gamma, scratch, right)?;
                 let a = 2.0 * zcdp().rho * 2.0 + 1.0 / zcdp().eta.at(view.round, None);
                 view.problem.add_regularizer_subgradient(-1.0 / a, 3, &private, w);
                 view.problem.add_regularizer_subgradient(1.0 / a, 3, view.own, w);
             }
-            _ => zcdp().step(view, gamma, scratch, right)?,
+            _ => zcdp().step(view, records, gamma, scratch, right)?,
         }
         if view.client == 0 {
             *kept = public.iter().zip(&*w).map(|(public, private)| public + private).collect();
@@ -193,16 +200,30 @@ fn unclipped_p_admm_breaks_its_own_sensitivity() {
     };
     let w = |y| Network::new(&problem, &[(0, 1)], clients(y)).step(&unclipped, 1)[..3].to_vec();
     let moved = w(20.0).iter().zip(w(-20.0)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-    let facts =
-        Facts { problem: &problem, clients: 2, degree: 1, records: 3, clip: Clip::new(CLIP).unwrap(), eta: None };
+    let facts = Facts {
+        problem: &problem,
+        clients: 2,
+        rounds: 1,
+        degree: 1,
+        records: 3,
+        clip: Clip::new(CLIP).unwrap(),
+        eta: None,
+    };
     assert!(moved > 3.0 * unclipped.sensitivity(facts, 1).get());
 }
 
 #[test]
 fn a_client_may_have_its_own_step_size() {
     let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
-    let facts =
-        |eta| Facts { problem: &problem, clients: 3, degree: 2, records: 5, clip: Clip::new(CLIP).unwrap(), eta };
+    let facts = |eta| Facts {
+        problem: &problem,
+        clients: 3,
+        rounds: 9,
+        degree: 2,
+        records: 5,
+        clip: Clip::new(CLIP).unwrap(),
+        eta,
+    };
     let allowed = |eta, round| zcdp().sensitivity(facts(eta), round).get();
     let expected = |eta: f64, n: f64| 2.0 * CLIP / (5.0 * (2.0 * 0.4 * 2.0 + n.sqrt() / eta));
     assert!((allowed(None, 4) - expected(0.5, 4.0)).abs() < 1e-15);

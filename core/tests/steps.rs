@@ -51,6 +51,7 @@ fn a_dropped_edge_does_not_shift_the_weights() {
     // Client 2 without its edge to 0: what is left is 3, of degree 2, so its weight is 1/3.
     let view = View {
         round: 1,
+        rounds: 1,
         client: 2,
         graph: &graph,
         problem: &problem,
@@ -59,12 +60,11 @@ fn a_dropped_edge_does_not_shift_the_weights() {
         points: &points,
         slots: &[1],
         ids: &[3],
-        records: data.records(),
     };
     let method = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Constant } };
     let (mut public, mut private) = ([0.0], [0.0]);
     let step = Step { public: &mut public, private: &mut private };
-    method.step(&view, &mut [0.0], &mut Scratch::default(), step).unwrap();
+    method.step(&view, data.records(), &mut [0.0], &mut Scratch::default(), step).unwrap();
     assert_eq!(public[0], 1.0 + (7.0 - 1.0) / 3.0);
 }
 
@@ -203,7 +203,7 @@ fn augmented(network: &Network, gamma: &[f64], rho: f64, eta: f64, gradient: &[f
 fn closed_form_step_is_the_numerical_argmin() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
     let (rho, eta) = (0.8, 0.3);
-    let algorithm = ZcdpNfl { rho, eta: StepSize { eta, decay: Decay::Constant } };
+    let algorithm = ZcdpNfl { rho, eta: StepSize { eta, decay: Decay::Constant }, average: 0.0 };
     for loss in LOSSES {
         let problem =
             Problem { loss, regularizer: Regularizer::ElasticNet { l1: 0.2, l2: 0.3 }, lambda: 1.5, intercept: false };
@@ -211,7 +211,7 @@ fn closed_form_step_is_the_numerical_argmin() {
             (0..4).map(|_| Client::new(&random_rows(&mut rng, 6, 3, loss.is_classification()), None)).collect();
         let mut network = Network::new(&problem, &[(0, 1), (0, 2), (2, 3)], clients);
         network.released.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
-        network.gamma.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
+        network.memory.iter_mut().for_each(|v| *v = rng.random_range(-1.0..1.0));
         let mut gradient = vec![0.0; 3];
         network.clients[0].records().gradient(
             loss,
@@ -223,7 +223,7 @@ fn closed_form_step_is_the_numerical_argmin() {
         problem.add_regularizer_subgradient(1.0, 4, &network.released[..3], &mut gradient);
         let w = network.step(&algorithm, 1)[..3].to_vec();
         // The step leaves gamma(n-1) behind, which is what the minimised function needs.
-        let gamma = network.gamma[..3].to_vec();
+        let gamma = network.memory[..3].to_vec();
         let at = |w: &[f64]| augmented(&network, &gamma, rho, eta, &gradient, w);
         for p in 0..3 {
             let moved = |h: f64| {
@@ -245,14 +245,14 @@ fn duals_sum_to_zero_in_every_round() {
         Problem { loss: AnyLoss::Absolute(Absolute), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
     let clients: Vec<Client> = (0..6).map(|_| Client::new(&random_rows(&mut rng, 5, 4, false), None)).collect();
     let mut network = Network::new(&problem, &[(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (1, 4)], clients);
-    let algorithm = ZcdpNfl { rho: 2.0, eta: StepSize { eta: 0.5, decay: Decay::Sqrt } };
+    let algorithm = ZcdpNfl { rho: 2.0, eta: StepSize { eta: 0.5, decay: Decay::Sqrt }, average: 0.0 };
     for round in 1..=50 {
         let w = network.step(&algorithm as &dyn Algorithm, round);
         for p in 0..4 {
-            let sum: f64 = network.gamma.iter().skip(p).step_by(4).sum();
+            let sum: f64 = network.memory.iter().skip(p).step_by(4).sum();
             assert!(sum.abs() < 1e-9, "round {round}: {sum:e}");
         }
-        assert!(round == 1 || network.gamma.iter().any(|g| g.abs() > 0.01), "the duals moved");
+        assert!(round == 1 || network.memory.iter().any(|g| g.abs() > 0.01), "the duals moved");
         network.released = w.iter().map(|w| w + rng.random_range(-1.0..1.0)).collect();
     }
 }

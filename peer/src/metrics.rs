@@ -20,7 +20,7 @@ pub struct Metrics {
     rounds: AtomicU64,
     neighbours: AtomicU64,
     connected: AtomicU64,
-    repeated: AtomicU64,
+    withheld: AtomicU64,
     spent: Number,
     remaining: Number,
     consensus: Number,
@@ -50,8 +50,8 @@ pub struct Standing {
     pub neighbours: usize,
     /// How many of them are connected.
     pub connected: usize,
-    /// Rounds that were repeated instead of computed.
-    pub repeated: u32,
+    /// Rounds that were planned as fresh but made without the records.
+    pub withheld: u32,
     /// Epsilon spent in this study.
     pub spent: f64,
     /// Epsilon that this study may still spend.
@@ -76,7 +76,7 @@ impl Metrics {
         self.rounds.store(standing.rounds.into(), Ordering::Relaxed);
         self.neighbours.store(standing.neighbours as u64, Ordering::Relaxed);
         self.connected.store(standing.connected as u64, Ordering::Relaxed);
-        self.repeated.store(standing.repeated.into(), Ordering::Relaxed);
+        self.withheld.store(standing.withheld.into(), Ordering::Relaxed);
         self.spent.set(standing.spent);
         self.remaining.set(standing.remaining);
         self.consensus.set(standing.consensus);
@@ -90,7 +90,12 @@ impl Metrics {
             ("rounds", "gauge", "Rounds of the study", count(&self.rounds)),
             ("neighbours", "gauge", "Neighbours in the graph", count(&self.neighbours)),
             ("neighbours_connected", "gauge", "Neighbours connected now", count(&self.connected)),
-            ("rounds_repeated_total", "counter", "Rounds repeated instead of computed", count(&self.repeated)),
+            (
+                "rounds_withheld_total",
+                "counter",
+                "Rounds made without the records although planned with them",
+                count(&self.withheld),
+            ),
             ("sent_bytes_total", "counter", "Bytes of frames sent, before encryption", count(&self.sent_bytes)),
             ("sent_frames_total", "counter", "Frames sent", count(&self.sent_frames)),
             ("received_bytes_total", "counter", "Bytes of frames received", count(&self.received_bytes)),

@@ -76,7 +76,7 @@ impl<D: Disk> Peer<'_, D> {
         json!({
             "study": self.study.name,
             "study_hash": self.digest.whole().iter().map(|b| format!("{b:02x}")).collect::<String>(),
-            "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "repeated": run.round - run.fresh },
+            "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "mixed": run.mixed, "withheld": run.withheld() },
             "protected": protected,
             "rehearsal": rehearsal && !protected,
             "rho": run.spent,

@@ -331,8 +331,8 @@ impl<D: Disk> Peer<'_, D> {
             }
             News::Refused(id, reason) => tracing::warn!(neighbour = name(id), reason, "no conversation"),
             News::Round(round) => tracing::debug!(round, "released"),
-            News::Repeated(round) => {
-                tracing::warn!(round, "repeated the last release: the round was charged already or the budget is spent")
+            News::Withheld(round) => {
+                tracing::warn!(round, "made without the records: the round was charged already or the budget is spent")
             }
             News::Dropped { neighbour, theirs, .. } => {
                 let left: Vec<String> = self.node.neighbours().map(|(id, _)| name(&id)).collect();
@@ -369,7 +369,7 @@ impl<D: Disk> Peer<'_, D> {
             rounds: self.study.rounds,
             neighbours: self.node.neighbours().count(),
             connected: self.node.neighbours().filter(|n| n.1).count(),
-            repeated: run.round - run.fresh,
+            withheld: run.withheld(),
             spent,
             remaining: (run.begin.epsilon - spent).max(0.0),
             consensus: self.node.consensus(),

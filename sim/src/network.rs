@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use undertone_core::algorithm::View;
+use undertone_core::algorithm::{Algorithm, View};
 use undertone_core::client::{RoundError, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::problem::Problem;
@@ -20,6 +20,7 @@ pub struct World<'a> {
     pub problem: &'a Problem,
     pub special: &'a HashMap<usize, Special>,
     pub rules: Rules<'a>,
+    pub rounds: u32,
     pub trial: u32,
 }
 
@@ -46,27 +47,35 @@ pub struct Network {
     pub released: Aligned,
     /// w~(n) while it is being computed.
     next: Aligned,
-    gamma: Aligned,
+    /// What the algorithm remembers, client by client.
+    memory: Aligned,
     /// w(n), up to date after measured rounds.
     pub w: Aligned,
     /// The running average of w~.
     pub average: Aligned,
 }
 
+/// Vectors kept per client; at least one, so that they can be dealt out to the tasks.
+fn memory(algorithm: &dyn Algorithm) -> usize {
+    algorithm.memory().max(1)
+}
+
 /// The clients that one task computes.
 struct Part<'a> {
     first: usize,
     next: &'a mut [f64],
-    gamma: &'a mut [f64],
+    memory: &'a mut [f64],
     w: &'a mut [f64],
     average: &'a mut [f64],
 }
 
 impl Network {
     /// All zero, as Algorithm 1 begins.
-    pub fn new(population: &Population) -> Self {
-        let zeros = || Aligned::zeros(population.clients() * population.features());
-        Self { released: zeros(), next: zeros(), gamma: zeros(), w: zeros(), average: zeros() }
+    pub fn new(population: &Population, algorithm: &dyn Algorithm) -> Self {
+        let size = population.clients() * population.features();
+        let zeros = || Aligned::zeros(size);
+        let memory = Aligned::zeros(size * memory(algorithm));
+        Self { released: zeros(), next: zeros(), memory, w: zeros(), average: zeros() }
     }
 
     /// Round n of all clients. `measured` says whether anybody will look at w(n).
@@ -74,17 +83,17 @@ impl Network {
         let released: &[f64] = &self.released;
         let size = CHUNK * world.population.features();
         if released.len() <= size {
-            let Network { next, gamma, w, average, .. } = self;
-            world.compute(Part { first: 0, next, gamma, w, average }, released, round, measured)?;
+            let Network { next, memory, w, average, .. } = self;
+            world.compute(Part { first: 0, next, memory, w, average }, released, round, measured)?;
         } else {
             self.next
                 .par_chunks_mut(size)
-                .zip(self.gamma.par_chunks_mut(size))
+                .zip(self.memory.par_chunks_mut(size * memory(world.rules.algorithm)))
                 .zip(self.w.par_chunks_mut(size))
                 .zip(self.average.par_chunks_mut(size))
                 .enumerate()
-                .try_for_each(|(index, (((next, gamma), w), average))| {
-                    let part = Part { first: index * CHUNK, next, gamma, w, average };
+                .try_for_each(|(index, (((next, memory), w), average))| {
+                    let part = Part { first: index * CHUNK, next, memory, w, average };
                     world.compute(part, released, round, measured)
                 })?;
         }
@@ -100,6 +109,7 @@ impl World<'_> {
     /// Round n of some clients: each computes and releases, and its running average takes in what it released.
     fn compute(&self, part: Part, released: &[f64], round: u32, measured: bool) -> Result<(), Stuck> {
         let features = self.population.features();
+        let memory = memory(self.rules.algorithm);
         let share = 1.0 / f64::from(round);
         let mut scratch = Scratch::default();
         let mut unseen = vec![0.0; features];
@@ -113,6 +123,7 @@ impl World<'_> {
             let special = special.unwrap_or(&ORDINARY);
             let view = View {
                 round,
+                rounds: self.rounds,
                 client,
                 graph: self.graph,
                 problem: self.problem,
@@ -121,16 +132,15 @@ impl World<'_> {
                 points: released,
                 slots: self.graph.neighbours(client),
                 ids: self.graph.neighbours(client),
-                records: self.population.records(client),
             };
             let state = State {
-                gamma: &mut part.gamma[at..][..features],
+                memory: &mut part.memory[at * memory..][..features * memory],
                 // w_k(n) leaves the client only to be measured.
                 w: if measured { &mut part.w[at..][..features] } else { &mut unseen },
                 released: &mut part.next[at..][..features],
             };
             self.rules
-                .round(&view, self.trial, special.budget_factor, state, &mut scratch)
+                .round(&view, self.population.records(client), self.trial, special.budget_factor, state, &mut scratch)
                 .map_err(|reason| Stuck { client, reason })?;
             for (average, released) in part.average[at..][..features].iter_mut().zip(&part.next[at..]) {
                 *average += (released - *average) * share;

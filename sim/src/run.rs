@@ -210,6 +210,7 @@ impl Setup {
             problem: &self.problem,
             special: &self.special,
             rules: Rules { algorithm: &*study.algorithm, protection },
+            rounds: study.rounds,
             trial,
         };
         let yardstick = Yardstick {
@@ -218,7 +219,7 @@ impl Setup {
             central: self.central.as_ref().ok(),
             surrogate: self.surrogate.as_ref(),
         };
-        let mut network = Network::new(&self.population);
+        let mut network = Network::new(&self.population, &*study.algorithm);
         let mut metrics = Vec::new();
         for round in 1..=study.rounds {
             let measured = is_measured(study, round);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::zcdp_nfl::ZcdpNfl;
 use super::{Algorithm, Entry, Facts, Step, StepError, View};
 use crate::privacy::{Accountant, Budget, BudgetError, Delta, Epsilon, Schedule, Sensitivity};
-use crate::records::Scratch;
+use crate::records::{Records, Scratch};
 
 /// The registry line.
 pub const ENTRY: Entry = Entry { name: "dp-nfl", read: |reader| Ok(Arc::new(DpNfl(ZcdpNfl::read(reader)?))) };
@@ -21,6 +21,14 @@ pub struct DpNfl(pub ZcdpNfl);
 impl Algorithm for DpNfl {
     fn name(&self) -> &'static str {
         ENTRY.name
+    }
+
+    fn touches_records(&self, round: u32, rounds: u32) -> bool {
+        self.0.touches_records(round, rounds)
+    }
+
+    fn memory(&self) -> usize {
+        self.0.memory()
     }
 
     fn dual_weight(&self) -> f64 {
@@ -54,7 +62,18 @@ impl Algorithm for DpNfl {
         matches!(budget, Budget::Epsilon(_)).then(|| schedule.classic_epsilon(delta))
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
-        self.0.step(view, gamma, scratch, step)
+    fn step(
+        &self,
+        view: &View,
+        records: Records,
+        memory: &mut [f64],
+        scratch: &mut Scratch,
+        step: Step,
+    ) -> Result<(), StepError> {
+        self.0.step(view, records, memory, scratch, step)
+    }
+
+    fn mix(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
+        self.0.mix(view, memory, scratch, released);
     }
 }

@@ -1,11 +1,13 @@
 //! The algorithms, one file each behind one trait.
 //!
-//! A round is the same for all of them: a client computes w_k(n) from its records and from public points (what it and
-//! its neighbours have released), noise is added, and the sum is released. An algorithm says how w_k(n) is computed,
-//! how far one record can move it, and how the budget is spread over the rounds. To add one, write its file and add
-//! it to [`REGISTRY`].
+//! In a round that touches the records, a client computes w_k(n) from them and from public points (what it and its
+//! neighbours have released), noise is added, and the sum is released. In a round that does not, it mixes public points
+//! and releases the result as it is: the code that does so is never given the records. An algorithm says which rounds
+//! are which, how either is computed, how far one record can move w_k(n), and how the budget is spread. To add one,
+//! write its file and add it to [`REGISTRY`].
 
 pub mod dp_nfl;
+pub mod free_rounds;
 pub mod p_admm;
 pub mod subgradient;
 pub mod zcdp_nfl;
@@ -23,7 +25,7 @@ use crate::study::{Reader, StudyError};
 
 /// One line per algorithm.
 pub static REGISTRY: &[Entry] =
-    &[zcdp_nfl::ENTRY, dp_nfl::ENTRY, subgradient::ENTRY, p_admm::ENTRY, p_admm::UNCLIPPED_ENTRY];
+    &[free_rounds::ENTRY, zcdp_nfl::ENTRY, dp_nfl::ENTRY, subgradient::ENTRY, p_admm::ENTRY, p_admm::UNCLIPPED_ENTRY];
 
 /// How a study finds an algorithm and its parameters.
 pub struct Entry {
@@ -49,11 +51,12 @@ pub enum StepError {
     },
 }
 
-/// What a client sees when it computes w_k(n). Only `records` is private; all else follows from messages already
-/// sent.
+/// What a client sees in a round, apart from its records: all of it is public or follows from messages already sent.
 pub struct View<'a> {
     /// n, from 1.
     pub round: u32,
+    /// T.
+    pub rounds: u32,
     /// k.
     pub client: usize,
     /// The public graph.
@@ -70,8 +73,6 @@ pub struct View<'a> {
     pub slots: &'a [u32],
     /// Who the neighbours are, in the same order. Fewer than in the graph if edges were dropped.
     pub ids: &'a [u32],
-    /// The client's data.
-    pub records: Records<'a>,
 }
 
 impl View<'_> {
@@ -95,10 +96,23 @@ impl View<'_> {
         buffer
     }
 
-    /// `scale` times the mean clipped loss gradient at the public point w~_k(n-1): the one thing in a step that depends
-    /// on records.
-    pub fn loss_gradient(&self, scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
-        self.records.gradient(self.problem.loss, self.own, scale, scratch, out);
+    /// w~_k(n-1) + sum_l a_kl (w~_l(n-1) - w~_k(n-1)), by ascending id, with Metropolis weights
+    /// a_kl = 1/(1 + max(d_k, d_l)).
+    ///
+    /// The degrees are those of the whole graph, also when edges were dropped: both ends of an edge must agree on its
+    /// weight.
+    pub fn neighbourhood_mean(&self, out: &mut [f64]) {
+        out.copy_from_slice(self.own);
+        let degree = self.graph.degree(self.client);
+        for (&l, point) in self.ids.iter().zip(self.neighbours()) {
+            let weight = 1.0 / (1.0 + degree.max(self.graph.degree(l as usize)) as f64);
+            set(out, self.own, point, |sum, own, point| sum + weight * (point - own));
+        }
+    }
+
+    /// `scale` times the mean clipped loss gradient at a public point: the one thing in a step that depends on records.
+    pub fn loss_gradient(&self, records: Records, at: &[f64], scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
+        records.gradient(self.problem.loss, at, scale, scratch, out);
     }
 
     /// Adds `scale` (lambda/K) R'(w~_k(n-1)), which is public.
@@ -122,6 +136,8 @@ pub struct Facts<'a> {
     pub problem: &'a Problem,
     /// K.
     pub clients: usize,
+    /// T.
+    pub rounds: u32,
     /// d_k.
     pub degree: usize,
     /// M_k.
@@ -140,14 +156,31 @@ pub trait Algorithm: Debug + Send + Sync {
     /// The parameters as they stand in a study's `[algorithm]` table, without the name.
     fn settings(&self) -> toml::Table;
 
-    /// Why this algorithm cannot solve this problem with so many features, if it cannot.
-    fn refuses(&self, _problem: &Problem, _features: usize) -> Option<String> {
+    /// Why this algorithm cannot solve this problem with so many features in so many rounds, if it cannot.
+    fn refuses(&self, _problem: &Problem, _features: usize, _rounds: u32) -> Option<String> {
         None
     }
 
     /// Whether gradients are clipped. What does not clip has no privacy, whatever its noise.
     fn clips(&self) -> bool {
         true
+    }
+
+    /// Whether clients may have step sizes of their own. Where step sizes weigh the clients' losses against each other
+    /// they may not.
+    fn takes_own_eta(&self) -> bool {
+        self.settings().contains_key("eta")
+    }
+
+    /// Whether round n of T touches the records. What does not costs nothing.
+    fn touches_records(&self, _round: u32, _rounds: u32) -> bool {
+        true
+    }
+
+    /// How many vectors of length P a client carries from round to round besides its released point, all zero at
+    /// first. They may be computed from released points only. A dual gamma_k is the first of them.
+    fn memory(&self) -> usize {
+        usize::from(self.dual_weight() > 0.0)
     }
 
     /// The rho in gamma_k(n) = rho sum_l sum_(m<=n) (w~_k(m) - w~_l(m)); zero for algorithms without a dual.
@@ -158,10 +191,10 @@ pub trait Algorithm: Debug + Send + Sync {
         0.0
     }
 
-    /// How far replacing one record can move w_k(n).
+    /// How far replacing one record can move w_k(n), in a round that touches the records.
     fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity;
 
-    /// The cost of each round. All but the classic mechanism spread zCDP geometrically.
+    /// The cost of each of `rounds` rounds that touch the records. All but the classic mechanism spread zCDP geometrically.
     fn schedule(
         &self,
         budget: Budget,
@@ -179,12 +212,32 @@ pub trait Algorithm: Debug + Send + Sync {
         None
     }
 
-    /// Computes w_k(n) in two parts, w = `public` + `private`, and updates the dual gamma_k, which starts at zero.
+    /// A round that touches the records: computes w_k(n) in two parts, w = `public` + `private`, and updates the memory.
     ///
     /// `public` follows from messages already sent; all that depends on records must be in `private`, because only
     /// that is put on the lattice and noised. Rounding in the public part is then the same for neighbouring data.
-    /// Algorithms without a dual leave `gamma` alone.
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError>;
+    fn step(
+        &self,
+        view: &View,
+        records: Records,
+        memory: &mut [f64],
+        scratch: &mut Scratch,
+        step: Step,
+    ) -> Result<(), StepError>;
+
+    /// A round without the records: computes w~_k(n) from what was released before, and updates the memory.
+    ///
+    /// Either the algorithm plans it so, or a peer may not use its records in this round. Unless an algorithm knows
+    /// better, the dual goes on and the client repeats itself.
+    fn mix(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
+        let weight = self.dual_weight();
+        if weight > 0.0 {
+            for (gamma, d) in memory.iter_mut().zip(view.disagreement(&mut scratch.vector)) {
+                *gamma += weight * d;
+            }
+        }
+        released.copy_from_slice(view.own);
+    }
 }
 
 /// Where a step is written; both parts have length P and arbitrary contents before.
@@ -241,4 +294,10 @@ impl StepSize {
         table.insert("eta".into(), self.eta.into());
         table.insert("decay".into(), (*name).into());
     }
+}
+
+/// Reads `average`, a share of the rounds.
+fn read_average(reader: &mut Reader, default: f64) -> Result<f64, StudyError> {
+    let share = |v: f64| (0.0..=1.0).contains(&v);
+    Ok(reader.number("average", "write a share of the rounds, from 0 to 1", share)?.unwrap_or(default))
 }

@@ -19,7 +19,7 @@ use super::{Algorithm, Entry, Facts, Step, StepError, View};
 use crate::loss::Loss;
 use crate::privacy::Sensitivity;
 use crate::problem::Problem;
-use crate::records::Scratch;
+use crate::records::{Records, Scratch};
 use crate::with_loss;
 
 /// The registry line.
@@ -62,7 +62,7 @@ impl Algorithm for PAdmm {
         table
     }
 
-    fn refuses(&self, problem: &Problem, features: usize) -> Option<String> {
+    fn refuses(&self, problem: &Problem, features: usize, _: u32) -> Option<String> {
         let name = self.name();
         if features > MOST_FEATURES {
             return Some(format!(
@@ -96,7 +96,14 @@ impl Algorithm for PAdmm {
         Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(1.0 / mu).widened(TOLERANCE / mu)
     }
 
-    fn step(&self, view: &View, gamma: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
+    fn step(
+        &self,
+        view: &View,
+        records: Records,
+        gamma: &mut [f64],
+        scratch: &mut Scratch,
+        step: Step,
+    ) -> Result<(), StepError> {
         // The minimiser depends on records as a whole.
         let w = step.private;
         step.public.fill(0.0);
@@ -109,7 +116,7 @@ impl Algorithm for PAdmm {
             pull[p] = gamma[p] - self.rho * (2.0 * degree * view.own[p] - disagreement);
         }
         w.copy_from_slice(view.own);
-        Local { view, pull, penalty: 2.0 * self.rho * degree }.minimize(scratch, w)
+        Local { view, records, pull, penalty: 2.0 * self.rho * degree }.minimize(scratch, w)
     }
 }
 
@@ -121,14 +128,15 @@ fn ridge(problem: &Problem, clients: usize) -> f64 {
 /// The strongly convex problem of one step.
 struct Local<'a> {
     view: &'a View<'a>,
+    records: Records<'a>,
     pull: Vec<f64>,
     penalty: f64,
 }
 
 impl Local<'_> {
     fn gradient(&self, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
-        let View { records, problem, graph, .. } = *self.view;
-        records.gradient(problem.loss, w, 1.0, scratch, out);
+        let View { problem, graph, .. } = *self.view;
+        self.records.gradient(problem.loss, w, 1.0, scratch, out);
         problem.add_regularizer_subgradient(1.0, graph.clients(), w, out);
         for ((out, pull), w) in out.iter_mut().zip(&self.pull).zip(w) {
             *out += self.penalty * w + pull;
@@ -137,7 +145,8 @@ impl Local<'_> {
 
     /// (1/M) sum of curvature_j x_j x_j^T over the records that are not clipped, plus the diagonal, by rows.
     fn hessian(&self, w: &[f64]) -> Vec<f64> {
-        let View { records, problem, graph, .. } = *self.view;
+        let View { problem, graph, .. } = *self.view;
+        let records = self.records;
         let n = w.len();
         let mut hessian = vec![0.0; n * n];
         let mut x = vec![0.0; n];

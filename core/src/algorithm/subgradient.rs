@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::{Algorithm, Entry, Facts, Step, StepError, StepSize, View};
 use crate::privacy::Sensitivity;
-use crate::records::Scratch;
+use crate::records::{Records, Scratch};
 
 /// The registry line.
 pub const ENTRY: Entry =
@@ -40,18 +40,17 @@ impl Algorithm for Subgradient {
         Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(self.eta.at(round, facts.eta))
     }
 
-    fn step(&self, view: &View, _: &mut [f64], scratch: &mut Scratch, step: Step) -> Result<(), StepError> {
+    fn step(
+        &self,
+        view: &View,
+        records: Records,
+        _: &mut [f64],
+        scratch: &mut Scratch,
+        step: Step,
+    ) -> Result<(), StepError> {
         let eta = self.eta.at(view.round, view.eta);
-        view.loss_gradient(-eta, scratch, step.private);
-        step.public.copy_from_slice(view.own);
-        // Degrees of the whole graph, also when edges were dropped: both ends of an edge must agree on its weight.
-        let degree = view.graph.degree(view.client);
-        for (&l, point) in view.ids.iter().zip(view.neighbours()) {
-            let weight = 1.0 / (1.0 + degree.max(view.graph.degree(l as usize)) as f64);
-            for ((public, own), point) in step.public.iter_mut().zip(view.own).zip(point) {
-                *public += weight * (point - own);
-            }
-        }
+        view.loss_gradient(records, view.own, -eta, scratch, step.private);
+        view.neighbourhood_mean(step.public);
         view.add_regularizer(-eta, step.public);
         Ok(())
     }

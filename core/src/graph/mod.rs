@@ -1,8 +1,12 @@
 //! Who speaks with whom: a connected undirected graph.
 
 mod generate;
+mod spectrum;
+
+use std::sync::OnceLock;
 
 pub use generate::GraphSpec;
+pub use spectrum::{Gossip, Spectrum};
 
 use thiserror::Error;
 
@@ -31,10 +35,11 @@ fn components_text(components: &[Vec<String>]) -> String {
 }
 
 /// A connected undirected graph; neighbours are listed by ascending id, which is the order of every sum over them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Graph {
     starts: Vec<u32>,
     neighbours: Vec<u32>,
+    gossip: OnceLock<Gossip>,
 }
 
 impl Graph {
@@ -66,7 +71,7 @@ impl Graph {
             }
         }
         drop(next);
-        let graph = Self { starts, neighbours }.sorted();
+        let graph = Self { starts, neighbours, gossip: OnceLock::new() }.sorted();
         let components = graph.components();
         if components.len() > 1 {
             let named = |members: &Vec<usize>| members.iter().map(|&k| names.get(k).into_owned()).collect();

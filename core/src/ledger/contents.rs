@@ -17,6 +17,8 @@ pub struct Run {
     pub round: u32,
     /// Releases made from the records.
     pub fresh: u32,
+    /// Releases made without them, as planned.
+    pub mixed: u32,
     /// The next round's rho.
     pub(super) next_rho: f64,
     /// A round that was charged and will not be noised.
@@ -31,6 +33,11 @@ impl Run {
     /// Whether all rounds are done.
     pub fn is_complete(&self) -> bool {
         self.round == self.begin.rounds
+    }
+
+    /// Releases that were to be made from the records and were not.
+    pub fn withheld(&self) -> u32 {
+        self.round - self.fresh - self.mixed
     }
 }
 
@@ -113,6 +120,7 @@ impl Contents {
                     spent: 0.0,
                     round: 0,
                     fresh: 0,
+                    mixed: 0,
                     next_rho,
                     retired: None,
                     dropped: vec![],
@@ -145,8 +153,10 @@ impl Contents {
     /// ledger is damaged.
     fn check_torn(&mut self, disk: &mut impl Disk) -> Result<(), LedgerError> {
         let run = self.current.map(|run| &mut self.runs[run as usize]);
-        let (features, degree) = run.as_ref().map_or((0, 0), |r| (r.begin.features as usize, r.begin.degree as usize));
-        let longest = record::longest(features, degree) as u64;
+        let begin = run.as_ref().map(|run| &run.begin);
+        let [features, degree, memory] =
+            begin.map_or([0; 3], |b| [b.features, b.degree, b.memory].map(|number| number as usize));
+        let longest = record::longest(features, degree, memory) as u64;
         let rest = disk
             .read(self.end, (self.written - self.end).min(2 * longest) as usize)
             .map_err(|e| LedgerError::Disk("read", e))?;
@@ -173,12 +183,14 @@ impl Contents {
 
 impl Run {
     fn apply(&mut self, record: &RoundRecord, at: u64) -> Option<()> {
-        if record.round != self.round + 1 || record.round > self.begin.rounds {
+        let free = record.kind != Kind::Fresh;
+        if record.round != self.round + 1 || record.round > self.begin.rounds || (free && record.rho != 0.0) {
             return None;
         }
         self.round = record.round;
         self.spent += record.rho;
         self.fresh += u32::from(record.kind == Kind::Fresh);
+        self.mixed += u32::from(record.kind == Kind::Mixed);
         self.next_rho = record.next_rho;
         self.retired = None;
         self.at = [self.at[1], Some(at)];

@@ -224,7 +224,8 @@ impl<D: Disk> Ledger<D> {
             let Some((record::Found { record: Record::Round(record), .. }, _)) = found else {
                 return Err(LedgerError::Damaged { at });
             };
-            if record.released.len() != self.limits.features {
+            let memory = run.begin.memory as usize * self.limits.features;
+            if record.released.len() != self.limits.features || record.memory.len() != memory {
                 return Err(LedgerError::Damaged { at });
             }
             resumed.frames.push(self.seal(&record));

@@ -19,7 +19,7 @@ pub const ALIGN: usize = 8;
 /// What every ledger begins with, in its first record.
 const MAGIC: &[u8; 16] = b"undertone ledger";
 /// The version of this format.
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 /// Longest study name that is kept, in bytes.
 pub const LONGEST_NAME: usize = 200;
 
@@ -70,6 +70,8 @@ pub struct Begin {
     pub features: u32,
     /// d_k.
     pub degree: u32,
+    /// How many vectors the algorithm remembers.
+    pub memory: u32,
     /// The rho that this peer will have spent in the end.
     pub rho: f64,
     /// The epsilon that goes with it.
@@ -91,8 +93,10 @@ pub struct Begin {
 pub enum Kind {
     /// Computed from the records and noised.
     Fresh,
-    /// The release of the round before, once more. Costs nothing.
-    Repeat,
+    /// Computed from earlier releases alone, as the algorithm plans it. Costs nothing.
+    Mixed,
+    /// Planned as fresh, but the records could not be used: computed from earlier releases alone. Costs nothing.
+    Withheld,
 }
 
 /// A release, and all that is needed to go on from it.
@@ -112,8 +116,8 @@ pub struct RoundRecord {
     pub prior: [u8; 32],
     /// w~_k(n).
     pub released: Vec<f64>,
-    /// gamma_k.
-    pub gamma: Vec<f64>,
+    /// The algorithm's vectors, gamma_k first if there is one.
+    pub memory: Vec<f64>,
     /// One for each neighbour, by ascending id.
     pub edges: Vec<Edge>,
 }
@@ -125,7 +129,7 @@ pub struct Edge {
     pub neighbour: u32,
     /// The neighbour's frame that this round was computed from.
     pub receipt: Receipt,
-    /// sum_m (w~_k(m) - w~_l(m)), from which the edge's share of gamma_k follows.
+    /// sum_m (w~_k(m) - w~_l(m)), from which the edge's share of gamma_k follows; empty if there is no dual.
     pub disagreement: Vec<f64>,
 }
 
@@ -176,8 +180,8 @@ impl<'a> Fields<'a> {
 }
 
 /// Bytes of the longest record that a run with these numbers can write.
-pub fn longest(features: usize, degree: usize) -> usize {
-    let round = 4 + 4 + 1 + 8 + 8 + 32 + 4 + 4 + 16 * features + degree * (4 + 52 + 8 * features);
+pub fn longest(features: usize, degree: usize, memory: usize) -> usize {
+    let round = 4 + 4 + 1 + 8 + 8 + 32 + 4 + 4 + 4 + 1 + 8 * features * (1 + memory) + degree * (4 + 52 + 8 * features);
     (HEAD + HASH + round.max(200 + LONGEST_NAME)).next_multiple_of(ALIGN)
 }
 
@@ -212,7 +216,7 @@ impl Record {
             }
             Record::Begin(begin) => {
                 w.bytes(&begin.study);
-                for number in [begin.rounds, begin.features, begin.degree] {
+                for number in [begin.rounds, begin.features, begin.degree, begin.memory] {
                     w.u32(number);
                 }
                 for number in [begin.rho, begin.epsilon, begin.delta, begin.next_rho] {
@@ -227,14 +231,20 @@ impl Record {
             Record::Round(round) => {
                 w.u32(round.run);
                 w.u32(round.round);
-                w.bytes(&[(round.kind == Kind::Repeat).into()]);
+                w.bytes(&[match round.kind {
+                    Kind::Fresh => 0,
+                    Kind::Mixed => 1,
+                    Kind::Withheld => 2,
+                }]);
                 w.f64(round.rho);
                 w.f64(round.next_rho);
                 w.bytes(&round.prior);
                 w.u32(round.released.len() as u32);
+                w.u32(round.memory.len() as u32);
                 w.u32(round.edges.len() as u32);
+                w.bytes(&[round.edges.iter().any(|edge| !edge.disagreement.is_empty()).into()]);
                 w.vector(&round.released);
-                w.vector(&round.gamma);
+                w.vector(&round.memory);
                 for edge in &round.edges {
                     w.u32(edge.neighbour);
                     w.u32(edge.receipt.round);
@@ -273,6 +283,7 @@ impl Record {
                 rounds: f.u32()?,
                 features: f.u32()?,
                 degree: f.u32()?,
+                memory: f.u32()?,
                 rho: f.f64()?,
                 epsilon: f.f64()?,
                 delta: f.f64()?,
@@ -284,19 +295,25 @@ impl Record {
             }),
             3 => {
                 let (run, round) = (f.u32()?, f.u32()?);
-                let kind = if f.u8()? == 0 { Kind::Fresh } else { Kind::Repeat };
+                let kind = match f.u8()? {
+                    0 => Kind::Fresh,
+                    1 => Kind::Mixed,
+                    2 => Kind::Withheld,
+                    _ => return None,
+                };
                 let (rho, next_rho, prior) = (f.f64()?, f.f64()?, f.array()?);
-                let (features, edges) = (f.u32()? as usize, f.u32()?);
-                let (released, gamma) = (f.vector(features)?, f.vector(features)?);
+                let (features, memory, edges) = (f.u32()? as usize, f.u32()? as usize, f.u32()?);
+                let duals = if f.u8()? == 1 { features } else { 0 };
+                let (released, memory) = (f.vector(features)?, f.vector(memory)?);
                 let mut edge = || {
                     Some(Edge {
                         neighbour: f.u32()?,
                         receipt: Receipt { round: f.u32()?, head: f.array()?, tag: f.array()? },
-                        disagreement: f.vector(features)?,
+                        disagreement: f.vector(duals)?,
                     })
                 };
                 let edges = (0..edges).map(|_| edge()).collect::<Option<_>>()?;
-                Record::Round(RoundRecord { run, round, kind, rho, next_rho, prior, released, gamma, edges })
+                Record::Round(RoundRecord { run, round, kind, rho, next_rho, prior, released, memory, edges })
             }
             4 => Record::Drop { run: f.u32()?, neighbour: f.u32()?, round: f.u32()? },
             5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: f.f64()? },

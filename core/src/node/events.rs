@@ -79,8 +79,8 @@ pub enum News {
     Refused(u32, String),
     /// A round is done.
     Round(u32),
-    /// A round was repeated instead of computed.
-    Repeated(u32),
+    /// A round was done without the records, because they could not be used.
+    Withheld(u32),
     /// An edge is gone.
     Dropped {
         /// To whom.

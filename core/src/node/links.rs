@@ -152,10 +152,13 @@ impl<D: Disk> Node<D> {
     /// Takes an edge's share out of the dual.
     pub(super) fn forget_edge(&mut self, index: usize) {
         self.neighbours[index].dropped = true;
+        if !self.has_dual() {
+            return;
+        }
         let weight = self.setup.study.algorithm.dual_weight();
         for p in 0..self.limits.features {
             let sum: f64 = self.neighbours.iter().filter(|n| !n.dropped).map(|n| n.disagreement[p]).sum();
-            self.gamma[p] = weight * sum;
+            self.memory[p] = weight * sum;
         }
     }
 

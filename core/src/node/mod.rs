@@ -70,7 +70,8 @@ pub struct Node<D> {
     round: u32,
     /// w~_k(n).
     own: Vec<f64>,
-    gamma: Vec<f64>,
+    /// The algorithm's vectors.
+    memory: Vec<f64>,
     /// The last two frames.
     frames: Vec<Sealed>,
     /// Root mean square distance to the neighbours in the last round.
@@ -107,11 +108,12 @@ impl<D: Disk> Node<D> {
             RegularizerSpec::Public(regularizer) => regularizer,
             RegularizerSpec::PaperRule { .. } => Regularizer::None,
         };
+        let has_dual = setup.study.algorithm.dual_weight() > 0.0;
         let neighbours = setup.roster.graph.neighbours(setup.me).iter();
         let neighbours: Vec<Neighbour> = neighbours
             .map(|&id| {
                 let start = chain.start(&setup.roster.ids[id as usize]);
-                Neighbour::new(id, start, &limits, now)
+                Neighbour::new(id, start, &limits, has_dual, now)
             })
             .collect();
         let seed = u64::from_le_bytes(*setup.identity.id().as_bytes().first_chunk().expect("32 bytes"));
@@ -126,7 +128,7 @@ impl<D: Disk> Node<D> {
             neighbours,
             round: 0,
             own: vec![0.0; limits.features],
-            gamma: vec![0.0; limits.features],
+            memory: vec![0.0; limits.features * setup.study.algorithm.memory()],
             frames: Vec::new(),
             consensus: 0.0,
             progress: now,
@@ -163,7 +165,7 @@ impl<D: Disk> Node<D> {
             counted.extend(last.edges.iter().map(|edge| edge.neighbour));
             self.round = last.round;
             self.own = last.released;
-            self.gamma = last.gamma;
+            self.memory = last.memory;
             for edge in last.edges {
                 let known = self.neighbours.iter_mut().find(|n| n.id == edge.neighbour);
                 if let Some(neighbour) = known {
@@ -247,9 +249,13 @@ impl<D: Disk> Node<D> {
         &self.ledger
     }
 
-    /// gamma_k.
+    fn has_dual(&self) -> bool {
+        self.setup.study.algorithm.dual_weight() > 0.0
+    }
+
+    /// gamma_k, if the algorithm has a dual.
     pub fn dual(&self) -> &[f64] {
-        &self.gamma
+        &self.memory[..self.limits.features]
     }
 
     /// The neighbours that are left, and whether each is connected.

@@ -20,7 +20,7 @@ pub(super) struct Neighbour {
     pub receipts: [Receipt; 2],
     /// w~_l of the two newest rounds, by parity of the round.
     points: [Vec<f64>; 2],
-    /// sum_m (w~_k(m) - w~_l(m)).
+    /// sum_m (w~_k(m) - w~_l(m)); empty if there is no dual that needs it.
     pub disagreement: Vec<f64>,
     /// Since when it is not there.
     pub lost_since: Option<Duration>,
@@ -58,7 +58,7 @@ pub(super) enum Oddity {
 }
 
 impl Neighbour {
-    pub fn new(id: u32, start: Head, limits: &Limits, now: Duration) -> Self {
+    pub fn new(id: u32, start: Head, limits: &Limits, has_dual: bool, now: Duration) -> Self {
         let zeros = || vec![0.0; limits.features];
         let nothing = Receipt { head: start, ..Receipt::default() };
         Self {
@@ -68,7 +68,7 @@ impl Neighbour {
             greeted: false,
             receipts: [nothing; 2],
             points: [zeros(), zeros()],
-            disagreement: zeros(),
+            disagreement: if has_dual { zeros() } else { Vec::new() },
             lost_since: Some(now),
             distrusted: false,
             told: false,

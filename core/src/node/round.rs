@@ -22,7 +22,7 @@ pub(super) struct Work {
 }
 
 impl<D: Disk> Node<D> {
-    /// Round n+1: a fresh release if the ledger allows one, else the last one again.
+    /// Round n+1: mixed if the algorithm plans it so; else fresh if the ledger allows it; else made without the records.
     pub(super) fn step(&mut self) -> Result<(), Stop> {
         let round = self.round + 1;
         let features = self.limits.features;
@@ -34,9 +34,11 @@ impl<D: Disk> Node<D> {
             ids.push(neighbour.id);
             let from = points.len();
             points.extend_from_slice(neighbour.point(self.round));
+            for (own, point) in self.own.iter().zip(&points[from..]) {
+                squares += (own - point) * (own - point);
+            }
             for ((sum, own), point) in neighbour.disagreement.iter_mut().zip(&self.own).zip(&points[from..]) {
                 *sum += own - point;
-                squares += (own - point) * (own - point);
             }
         }
         slots.clear();
@@ -45,6 +47,7 @@ impl<D: Disk> Node<D> {
         let client = self.setup.study.clients.get(&*self.setup.roster.names.get(self.setup.me));
         let view = View {
             round,
+            rounds: self.limits.rounds,
             client: self.setup.me,
             graph: &self.setup.roster.graph,
             problem: &self.problem,
@@ -53,36 +56,36 @@ impl<D: Disk> Node<D> {
             points,
             slots,
             ids,
-            records: self.setup.data.records(),
         };
         let cost = |n| self.costs.as_ref().map_or(0.0, |c| c.rho(n));
         let (rho, next_rho) = (cost(round), cost(round + 1));
-        let mut gamma = self.gamma.clone();
+        let mut memory = self.memory.clone();
         let mut released = self.own.clone();
-        let fresh = self.ledger.allows(rho);
-        if fresh {
-            let protection = match (&self.setup.study.privacy, &self.costs) {
-                (Some(privacy), Some(costs)) => {
-                    Protection::On { clip: privacy.clip, schedule: &costs.schedule, noise: &self.setup.noise }
-                }
-                _ => Protection::Off,
-            };
-            let factor = self.costs.as_ref().map_or(1.0, |c| c.factor);
-            let rules = Rules { algorithm: &*self.setup.study.algorithm, protection };
-            w.resize(features, 0.0);
-            let state = State { gamma: &mut gamma, w, released: &mut released };
-            rules.round(&view, 0, factor, state, scratch).map_err(|reason| Stop::Round { round, reason })?;
-            // What others would refuse is not sent.
-            if let Some(value) = released.iter().find(|v| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less)) {
-                let reason = RoundError::Noise(NoiseError::Diverged(*value));
-                return Err(Stop::Round { round, reason });
+        let kind = match self.setup.study.algorithm.touches_records(round, self.limits.rounds) {
+            false => Kind::Mixed,
+            true if self.ledger.allows(rho) => Kind::Fresh,
+            true => Kind::Withheld,
+        };
+        let protection = match (&self.setup.study.privacy, &self.costs) {
+            (Some(privacy), Some(costs)) => {
+                Protection::On { clip: privacy.clip, schedule: &costs.schedule, noise: &self.setup.noise }
             }
+            _ => Protection::Off,
+        };
+        let rules = Rules { algorithm: &*self.setup.study.algorithm, protection };
+        w.resize(features, 0.0);
+        let state = State { memory: &mut memory, w, released: &mut released };
+        if kind == Kind::Withheld {
+            rules.mix(&view, state, scratch);
         } else {
-            // The dual follows from releases alone, and goes on.
-            let weight = self.setup.study.algorithm.dual_weight();
-            for (gamma, d) in gamma.iter_mut().zip(view.disagreement(&mut scratch.vector)) {
-                *gamma += weight * d;
-            }
+            let factor = self.costs.as_ref().map_or(1.0, |c| c.factor);
+            let records = self.setup.data.records();
+            rules.round(&view, records, 0, factor, state, scratch).map_err(|reason| Stop::Round { round, reason })?;
+        }
+        // What others would refuse is not sent.
+        if let Some(value) = released.iter().find(|v| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less)) {
+            let reason = RoundError::Noise(NoiseError::Diverged(*value));
+            return Err(Stop::Round { round, reason });
         }
         let edges = self.neighbours.iter().filter(|n| !n.dropped).map(|n| Edge {
             neighbour: n.id,
@@ -93,21 +96,21 @@ impl<D: Disk> Node<D> {
         let record = RoundRecord {
             run: self.ledger.run_index(),
             round,
-            kind: if fresh { Kind::Fresh } else { Kind::Repeat },
-            rho: if fresh { rho } else { 0.0 },
+            kind,
+            rho: if kind == Kind::Fresh { rho } else { 0.0 },
             next_rho,
             prior: self.frames.last().map_or_else(|| self.chain.start(&id), |f| f.receipt().head),
             released: released.clone(),
-            gamma: gamma.clone(),
+            memory: memory.clone(),
             edges: edges.collect(),
         };
         let sealed = self.ledger.record(record)?;
-        (self.round, self.own, self.gamma) = (round, released, gamma);
+        (self.round, self.own, self.memory) = (round, released, memory);
         if self.frames.len() == 2 {
             self.frames.remove(0);
         }
         self.frames.push(sealed);
-        self.news.push(if fresh { News::Round(round) } else { News::Repeated(round) });
+        self.news.push(if kind == Kind::Withheld { News::Withheld(round) } else { News::Round(round) });
         self.collect_own_final();
         Ok(())
     }

@@ -62,6 +62,7 @@ impl Setup {
             rounds: self.study.rounds,
             features: self.study.features() as u32,
             degree: self.roster.graph.degree(self.me) as u32,
+            memory: self.study.algorithm.memory() as u32,
             rho,
             epsilon: privacy.map_or(0.0, |p| p.accountant.epsilon(proven, p.delta).get()),
             delta: privacy.map_or(0.0, |p| p.delta.get()),

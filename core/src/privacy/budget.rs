@@ -36,7 +36,7 @@ const SMALLEST_RHO: f64 = 1e-20;
 /// Above this a round's noise is under a 10^5th of the sensitivity: there is no privacy to speak of.
 const LARGEST_RHO: f64 = 1e10;
 
-/// The privacy cost phi(n) of every round, n = 1..=T.
+/// The privacy cost phi(n) of every round, n = 1..=T; zero in rounds that do not touch the records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     phi: Vec<f64>,
@@ -77,8 +77,9 @@ impl Schedule {
 
     /// The epsilon that the classic mechanism proves for this schedule.
     pub fn classic_epsilon(&self, delta: Delta) -> Epsilon {
-        let spread = classic_spread(self.rounds(), delta);
-        Epsilon::computed(compose(self.phi.iter().map(|phi| (phi * spread).sqrt()), delta))
+        let costly = || self.phi.iter().filter(|phi| **phi > 0.0);
+        let spread = classic_spread(costly().count() as u32, delta);
+        Epsilon::computed(compose(costly().map(|phi| (phi * spread).sqrt()), delta))
     }
 
     fn checked(phi: Vec<f64>) -> Result<Self, BudgetError> {
@@ -90,12 +91,28 @@ impl Schedule {
                 return Err(BudgetError::TooLarge { round, rho });
             }
         }
+        Ok(Self::of(phi))
+    }
+
+    fn of(phi: Vec<f64>) -> Self {
         let mut sum = 0.0;
         let running = phi.iter().map(|phi| {
             sum += phi;
             sum
         });
-        Ok(Self { spent: running.collect(), phi })
+        Self { spent: running.collect(), phi }
+    }
+
+    /// The same costs, in the rounds out of `rounds` that touch the records; the others cost nothing.
+    ///
+    /// # Panics
+    /// If the rounds that touch the records are not as many as this schedule has.
+    pub fn spread(self, rounds: u32, touches: impl Fn(u32) -> bool) -> Self {
+        let mut costs = self.phi.into_iter();
+        let phi = (1..=rounds).map(|n| if touches(n) { costs.next().expect("one cost per such round") } else { 0.0 });
+        let spread = Self::of(phi.collect());
+        assert!(costs.next().is_none(), "as many costs as rounds that touch the records");
+        spread
     }
 
     /// phi(n), the rho that round `n` (from 1) may spend.

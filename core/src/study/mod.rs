@@ -202,7 +202,7 @@ impl Study {
             RegularizerSpec::Public(regularizer) => regularizer,
             RegularizerSpec::PaperRule { .. } => nonsmooth,
         };
-        if let Some(reason) = self.algorithm.refuses(&self.problem(regularizer), self.features()) {
+        if let Some(reason) = self.algorithm.refuses(&self.problem(regularizer), self.features(), self.rounds) {
             return Err(top.error("algorithm", format!("cannot solve this problem: {reason}")));
         }
         if let Some(privacy) = &self.privacy {
@@ -219,10 +219,10 @@ impl Study {
                 format!("would measure {measured} rounds in all, more than {MOST_MEASUREMENTS}; raise metrics_every"),
             ));
         }
-        if self.clients.values().any(|c| c.eta.is_some()) && !self.algorithm.settings().contains_key("eta") {
+        if self.clients.values().any(|c| c.eta.is_some()) && !self.algorithm.takes_own_eta() {
             let name = self.algorithm.name();
             return Err(
-                top.error("client", format!("gives a client its own eta, but {name} has no step size; remove it"))
+                top.error("client", format!("gives a client its own eta, which {name} has no use for; remove it"))
             );
         }
         Ok(())
@@ -232,7 +232,7 @@ impl Study {
     fn check_client_budgets(&self, top: &Reader, tau: f64) -> Result<(), StudyError> {
         for (name, client) in &self.clients {
             let Some(phi1) = client.phi1 else { continue };
-            Schedule::geometric_from_first(phi1, self.rounds, tau)
+            Schedule::geometric_from_first(phi1, self.data_rounds(), tau)
                 .map_err(|e| top.error("client", format!("\"{name}\" has a phi1 that cannot be kept: {e}")))?;
         }
         Ok(())
@@ -269,7 +269,13 @@ impl Study {
     /// phi(n) for all rounds.
     pub fn schedule(&self, privacy: &Privacy) -> Result<Schedule, BudgetError> {
         let Privacy { budget, accountant, delta, tau, .. } = *privacy;
-        self.algorithm.schedule(budget, accountant, delta, self.rounds, tau)
+        let costs = self.algorithm.schedule(budget, accountant, delta, self.data_rounds(), tau)?;
+        Ok(costs.spread(self.rounds, |n| self.algorithm.touches_records(n, self.rounds)))
+    }
+
+    /// How many rounds touch the records.
+    pub fn data_rounds(&self) -> u32 {
+        (1..=self.rounds).filter(|&n| self.algorithm.touches_records(n, self.rounds)).count() as u32
     }
 
     /// By what a client's phi(n) differs from the schedule's.

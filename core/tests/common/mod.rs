@@ -37,15 +37,17 @@ pub struct Network<'a> {
     pub clients: Vec<Client>,
     /// w~, flat.
     pub released: Vec<f64>,
-    /// gamma, flat.
-    pub gamma: Vec<f64>,
+    /// T.
+    pub rounds: u32,
+    /// What the algorithm remembers, client by client; enough for gamma alone until a step asks for more.
+    pub memory: Vec<f64>,
 }
 
 impl<'a> Network<'a> {
     pub fn new(problem: &'a Problem, edges: &[(u32, u32)], clients: Vec<Client>) -> Self {
         let graph = Graph::from_edges(&Names::numbered(clients.len()), edges).unwrap();
         let size = clients.len() * clients[0].features;
-        Self { problem, graph, clients, released: vec![0.0; size], gamma: vec![0.0; size] }
+        Self { problem, graph, clients, released: vec![0.0; size], memory: vec![0.0; size], rounds: 100 }
     }
 
     pub fn features(&self) -> usize {
@@ -64,10 +66,13 @@ impl<'a> Network<'a> {
         let features = self.features();
         let mut parts = (vec![0.0; self.released.len()], vec![0.0; self.released.len()]);
         let mut scratch = Scratch::default();
+        let width = features * algorithm.memory().max(1);
+        self.memory.resize(width * self.clients.len(), 0.0);
         for (k, client) in self.clients.iter().enumerate() {
             let own = k * features..(k + 1) * features;
             let view = View {
                 round,
+                rounds: self.rounds,
                 client: k,
                 graph: &self.graph,
                 problem: self.problem,
@@ -76,10 +81,14 @@ impl<'a> Network<'a> {
                 points: &self.released,
                 slots: self.graph.neighbours(k),
                 ids: self.graph.neighbours(k),
-                records: client.records(),
             };
             let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()] };
-            algorithm.step(&view, &mut self.gamma[own], &mut scratch, step).unwrap();
+            let memory = &mut self.memory[k * width..][..width];
+            if algorithm.touches_records(round, self.rounds) {
+                algorithm.step(&view, client.records(), memory, &mut scratch, step).unwrap();
+            } else {
+                algorithm.mix(&view, memory, &mut scratch, step.public);
+            }
         }
         parts
     }
