@@ -6,9 +6,11 @@ mod keygen;
 mod ledger;
 mod new;
 mod peer;
+mod plan;
 mod predict;
 mod reproduce;
 mod simulate;
+mod study;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -16,6 +18,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
+use undertone_sim::run::Progress;
 
 /// Private learning among peers, with no server.
 ///
@@ -34,6 +37,8 @@ enum Verb {
     Demo(demo::Arguments),
     /// Make a key for a peer and print its public id
     Keygen(keygen::Arguments),
+    /// Say what a study will cost and how well it will do, before anybody touches a record
+    Plan(plan::Arguments),
     /// Take part in a study, as one of its peers
     Peer(peer::Arguments),
     /// See what a data set has spent
@@ -72,6 +77,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Keygen(arguments) => keygen::run(&arguments),
+        Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Peer(arguments) => peer::run(&arguments),
         Verb::Ledger(arguments) => ledger::run(&arguments),
         Verb::Predict(arguments) => predict::run(&arguments),
@@ -95,6 +101,14 @@ fn progress_bar(name: &str) -> ProgressBar {
     let bar = ProgressBar::new(1000).with_style(style.expect("a fixed template"));
     bar.set_message(name.to_string());
     bar
+}
+
+/// Does something with a bar on the terminal.
+fn with_bar<T>(name: &str, work: impl FnOnce(Progress) -> T) -> T {
+    let bar = progress_bar(name);
+    let result = work(&|share| bar.set_position((share * 1000.0) as u64));
+    bar.finish_and_clear();
+    result
 }
 
 /// The first of `name`, `name`-2, `name`-3, ... that is free.

@@ -10,11 +10,10 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use undertone_core::node::OnLoss;
-use undertone_core::study::Study;
 use undertone_peer::run::{self, Options, Report, Started, Update};
 use undertone_peer::{PeerError, keys};
 
-use crate::{Failure, digits, print};
+use crate::{Failure, digits, print, study};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -119,9 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             .expect("a fixed template"),
     );
     start_log(arguments.log, &bar);
-    let text = std::fs::read_to_string(&arguments.study)
-        .map_err(|e| Failure::input(format!("{}: cannot be read ({e}); check the path", arguments.study.display())))?;
-    let study = Study::parse(&text, &arguments.study.display().to_string()).map_err(Failure::input)?;
+    let study = study::resolve(&study::document(&arguments.study, &[])?)?;
     let options = Options {
         study: Arc::new(study),
         identity: Arc::new(keys::read(&arguments.key).map_err(failed)?),

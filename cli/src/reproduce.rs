@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use undertone_sim::folder;
-use undertone_sim::paper::figures::{Figure, Runs};
-use undertone_sim::paper::report;
-use undertone_sim::paper::tune::{self, Tuned};
-use undertone_sim::paper::verdict::{Rates, claims};
+use undertone_sim::paper::figures::{Figure, Run, Runs};
+use undertone_sim::paper::report::{self, Content};
+use undertone_sim::paper::tuned::{self, Tuned};
+use undertone_sim::paper::verdict::{Claim, Rates, claims};
+use undertone_sim::paper::{Case, beyond};
 
-use crate::{Failure, free_folder, print, progress_bar};
+use crate::{Failure, free_folder, print, with_bar};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -34,7 +35,12 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Preset::Tuned)]
     preset: Preset,
 
-    /// Tune every method anew, with equal effort, in place of the parameters that come with the program (a few minutes)
+    /// Fill the whole grid of "beyond the paper", 500 clients too (a minute more)
+    #[arg(long, conflicts_with = "figure")]
+    full: bool,
+
+    /// Tune what is drawn anew, with equal effort for every method, in place of the parameters that come with the program
+    /// (half an hour; an hour with --full)
     #[arg(long)]
     tune: bool,
 }
@@ -68,7 +74,7 @@ fn figure(name: &str) -> Result<Figure, String> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if arguments.seed == tune::SEED || arguments.seed > i64::MAX as u64 {
+    if (tuned::SEED..tuned::SEED + 10).contains(&arguments.seed) || arguments.seed > i64::MAX as u64 {
         let reason = "is the seed that tuning uses, or too large; choose another, so that figures show unseen data";
         return Err(Failure::input(format!("--seed {} {reason}", arguments.seed)));
     }
@@ -76,66 +82,77 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let figures: Vec<Figure> = Figure::ALL.into_iter().filter(asked).collect();
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-reproduce"));
     folder::prepare(&out).map_err(Failure::input)?;
+    // One figure is asked for by somebody who wants no more than that.
+    let grid = if arguments.figure.is_empty() { beyond::cases(arguments.full) } else { Vec::new() };
+    let drawn: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
     let tuned = if arguments.tune {
-        let bar = progress_bar("tuning");
-        let tuned = Tuned::anew(&|share| bar.set_position((share * 1000.0) as u64));
-        bar.finish_and_clear();
-        tuned
+        let wanted: Vec<Case> = drawn.iter().chain(&grid).copied().collect();
+        with_bar("tuning", |progress| Tuned::committed().anew(&wanted, progress))
     } else {
         Tuned::committed()
     };
-    let tuned = if arguments.preset == Preset::Matched {
-        let bar = progress_bar("matching");
-        let matched = tuned.matched(&figures, &|share| bar.set_position((share * 1000.0) as u64));
-        bar.finish_and_clear();
-        matched
-    } else {
-        tuned
+    let matched = arguments.preset == Preset::Matched;
+    let shown =
+        if matched { with_bar("matching", |progress| tuned.matched(&figures, progress)) } else { tuned.clone() };
+    let (seed, trials) = (arguments.seed, arguments.trials);
+    let runs = with_bar("section V", |progress| Runs::compute(&drawn, &shown, seed, trials, true, progress));
+    let (runs, rates) = (runs.map_err(Failure::input)?, Rates::measure().map_err(Failure::input)?);
+    let beyond_runs =
+        with_bar("beyond the paper", |progress| Runs::compute(&grid, &tuned, seed, trials, false, progress));
+    let beyond_runs = beyond_runs.map_err(Failure::input)?;
+    let content = Content {
+        figures: &figures,
+        runs: &runs,
+        rates: &rates,
+        beyond: (!grid.is_empty()).then_some((&beyond_runs, arguments.full)),
+        comparison: arguments.preset.comparison(),
+        seed,
+        trials,
     };
-    let bar = progress_bar("section V");
-    let progress = |share: f64| bar.set_position((share * 1000.0) as u64);
-    let runs = Runs::compute(&figures, &tuned, arguments.seed, arguments.trials, &progress).map_err(Failure::input)?;
-    let rates = Rates::measure().map_err(Failure::input)?;
-    bar.finish_and_clear();
-    write(&out, &figures, &runs, &rates, &tuned, arguments).map_err(Failure::machine)?;
+    write(&out, &content, if matched { &shown } else { &tuned }, arguments).map_err(Failure::machine)?;
     let mut lines = Vec::new();
-    for claim in claims(&runs, &rates) {
-        lines.push(format!("{}: {}", claim.verdict.text().to_uppercase(), claim.text));
-        lines.extend(claim.measured.iter().map(|line| format!("    {line}")));
+    claims(&runs, &rates).iter().for_each(|claim| lines.extend(claim_lines(claim)));
+    if !grid.is_empty() {
+        beyond::claims(&beyond_runs, arguments.full).iter().for_each(|claim| lines.extend(claim_lines(claim)));
     }
     lines.push(format!("written to {}; open {} in a browser", out.display(), out.join("report.html").display()));
     print(&lines.join("\n"))
 }
 
+fn claim_lines(claim: &Claim) -> Vec<String> {
+    let head = format!("{}: {}", claim.verdict.text().to_uppercase(), claim.text);
+    std::iter::once(head).chain(claim.measured.iter().map(|line| format!("    {line}"))).collect()
+}
+
 /// report.html, the plots and their numbers, the studies behind them, and the parameters.
-fn write(
-    out: &Path,
-    figures: &[Figure],
-    runs: &Runs,
-    rates: &Rates,
-    tuned: &Tuned,
-    arguments: &Arguments,
-) -> Result<(), String> {
+fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) -> Result<(), String> {
     let save = |name: &str, text: &str| {
         let path = out.join(name);
         fs::write(&path, text).map_err(|e| format!("{}: cannot be written ({e})", path.display()))
     };
-    let comparison = arguments.preset.comparison();
-    save("report.html", &report::page(figures, runs, rates, comparison, arguments.seed, arguments.trials)?)?;
-    rates.chart().save(&out.join("rate"))?;
+    save("report.html", &report::page(content)?)?;
+    content.rates.chart().save(&out.join("rate"))?;
     let comment = match arguments.preset {
-        Preset::Tuned => tune::COMMENT,
+        Preset::Tuned => tuned::COMMENT,
         Preset::Matched => "Parameters with which all methods start as fast as zCDP-NFL.",
     };
     save("tuned.toml", &tuned.to_toml(comment))?;
-    save("rate.csv", &rates.csv())?;
-    save("trials.csv", &runs.trials_csv())?;
-    for &figure in figures {
-        runs.chart(figure).save(&out.join(figure.name()))?;
-        save(&format!("{}.csv", figure.name()), &runs.csv(figure))?;
+    save("rate.csv", &content.rates.csv())?;
+    save("trials.csv", &content.runs.trials_csv())?;
+    for &figure in content.figures {
+        content.runs.chart(figure).save(&out.join(figure.name()))?;
+        save(&format!("{}.csv", figure.name()), &content.runs.csv(figure))?;
     }
     fs::create_dir_all(out.join("studies")).map_err(|e| format!("{}: {e}", out.display()))?;
-    for run in runs.iter() {
+    let mut runs: Vec<&Run> = content.runs.iter().collect();
+    if let Some((grid, full)) = content.beyond {
+        beyond::chart(grid).save(&out.join("beyond"))?;
+        save("beyond.csv", &beyond::csv(grid, full))?;
+        save("beyond-trials.csv", &grid.trials_csv())?;
+        let known = |run: &&Run| content.runs.get(&run.case).is_none();
+        runs.extend(grid.iter().filter(known));
+    }
+    for run in runs {
         save(&format!("studies/{}.toml", run.outcome.study.name), &run.outcome.study.to_toml())?;
     }
     Ok(())

@@ -1,13 +1,12 @@
 //! `undertone simulate`: a study with all clients in this process.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use undertone_core::study::{DataSpec, Document, Study};
+use undertone_core::study::{DataSpec, Layout, Study};
 use undertone_sim::{Outcome, SimError, folder};
 
 use crate::new::EXAMPLE;
-use crate::{Failure, digits, free_folder, print, progress_bar};
+use crate::{Failure, digits, free_folder, print, study, with_bar};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -37,10 +36,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let study = read(arguments)?;
-    if arguments.data.is_some() && matches!(study.data, DataSpec::Synthetic { .. }) {
-        return Err(Failure::input(
-            "--data: the study draws synthetic data; set data.source to folder, column or split",
-        ));
+    let made_up =
+        matches!(study.data, DataSpec::Synthetic { .. } | DataSpec::Files { layout: Layout::StandIn { .. }, .. });
+    if arguments.data.is_some() && made_up {
+        return Err(Failure::input("--data: the study makes up its data; set data.source to folder, column or split"));
     }
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
     folder::prepare(&out).map_err(Failure::input)?;
@@ -48,10 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .num_threads(arguments.threads.unwrap_or(0) as usize)
         .build()
         .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
-    let bar = progress_bar(&study.name);
-    let progress = |share: f64| bar.set_position((share * 1000.0) as u64);
-    let outcome = pool.install(|| undertone_sim::run(&study, &progress));
-    bar.finish_and_clear();
+    let outcome = with_bar(&study.name, |progress| pool.install(|| undertone_sim::run(&study, progress)));
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -70,22 +66,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from
 /// anywhere: `--data` counts from here, the study's own path from where the study lies.
 fn read(arguments: &Arguments) -> Result<Study, Failure> {
-    let (text, origin) = match &arguments.study {
-        None => (EXAMPLE.to_string(), "the example study".to_string()),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| {
-                let remedy =
-                    if e.kind() == ErrorKind::InvalidData { "save it as UTF-8 text" } else { "check the path" };
-                Failure::input(format!("{}: cannot be read ({e}); {remedy}", path.display()))
-            })?;
-            (text, path.display().to_string())
-        }
+    let document = match &arguments.study {
+        None => study::parse(EXAMPLE, "the example study", &arguments.set)?,
+        Some(path) => study::document(path, &arguments.set)?,
     };
-    let mut document = Document::parse(&text, &origin).map_err(Failure::input)?;
-    for assignment in &arguments.set {
-        document.set(assignment).map_err(Failure::input)?;
-    }
-    let mut study = Study::read(&document).map_err(Failure::input)?;
+    let mut study = study::resolve(&document)?;
     let folder = arguments.study.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let own = match &study.data {
         DataSpec::Files { path: Some(path), .. } => Some(folder.join(path)),

@@ -54,7 +54,7 @@ fn simulate_runs_the_example_and_leaves_a_run_folder() {
     assert_eq!(clients.lines().count(), 51);
     assert_eq!(clients.lines().next(), Some("client,w1,w2,w3,w4,w5,w6,w7,w8"));
     // A second run finds the next free folder, and a named folder is never overwritten.
-    assert!(undertone(folder.path(), &["simulate", "--set", "rounds=2"]).status.success());
+    assert!(undertone(folder.path(), &["simulate", "--set", "rounds=20"]).status.success());
     assert!(folder.path().join("undertone-run-2").exists());
     let output = undertone(folder.path(), &["simulate", "--out", "undertone-run"]);
     assert_refused(&output, &["undertone-run", "already holds files"]);
@@ -94,7 +94,7 @@ fn new_writes_the_example_and_never_over_a_file() {
     assert!(undertone(folder.path(), &["new", "study.toml"]).status.success());
     let text = std::fs::read_to_string(folder.path().join("study.toml")).unwrap();
     assert!(text.contains("[privacy]") && text.contains('#'));
-    assert!(undertone(folder.path(), &["simulate", "study.toml", "--set", "rounds=3"]).status.success());
+    assert!(undertone(folder.path(), &["simulate", "study.toml", "--set", "rounds=20"]).status.success());
     std::fs::write(folder.path().join("study.toml"), "mine").unwrap();
     assert_refused(&undertone(folder.path(), &["new", "study.toml"]), &["study.toml", "already a file"]);
     assert_eq!(std::fs::read_to_string(folder.path().join("study.toml")).unwrap(), "mine");
@@ -165,7 +165,7 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
     refused(&["simulate", "--set", "graph.mean_degree=1"], &["mean degree from 1.96"]);
     refused(&["simulate", "--set", "data.records=1000000000"], &["GB of memory", "fewer clients or records"]);
     refused(&["simulate", "--set", "simulation.trials=1000000"], &["simulation would measure", "metrics_every"]);
-    refused(&["simulate", "--data", "x.csv"], &["--data", "synthetic"]);
+    refused(&["simulate", "--data", "x.csv"], &["--data", "makes up its data"]);
     refused(&["simulate", "--threads", "0"], &["--threads"]);
     std::fs::write(folder.path().join("file"), "x").unwrap();
     refused(&["simulate", "--out", "file"], &["file", "--out"]);
@@ -182,9 +182,7 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
             "--set",
             "privacy=off",
             "--set",
-            "algorithm.rho=1e-9",
-            "--set",
-            "rounds=2000",
+            "algorithm.data_rounds=199",
             "--set",
             "algorithm.decay=constant",
         ],
@@ -221,7 +219,8 @@ fn data_paths_are_relative_to_the_study() {
     assert_refused(&undertone(folder.path(), &["simulate", "inner/study.toml", "--data", "none.csv"]), &["none.csv"]);
     // Without a study file the path counts from here, and the resolved study finds it from anywhere.
     let data = "data={source=\"split\",clients=2,path=\"inner/all.csv\",features=[\"a\"],target=\"b\",bounds={a=[0,5],b=[0,10]}}";
-    let sets = ["simulate", "--set", data, "--set", "graph={kind=\"ring\"}", "--set", "rounds=3", "--out", "inner/set"];
+    let sets =
+        ["simulate", "--set", data, "--set", "graph={kind=\"ring\"}", "--set", "rounds=20", "--out", "inner/set"];
     assert!(undertone(folder.path(), &sets).status.success());
     assert!(undertone(folder.path(), &["simulate", "inner/set/study.toml", "--out", "set-again"]).status.success());
     // The resolved study in the run folder still finds the data.

@@ -36,7 +36,7 @@ fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
     }
     let page = read(&one, "report.html");
     assert_eq!(page, read(&two, "report.html"));
-    assert_eq!(page.matches("<svg").count(), 6, "five figures and the rate");
+    assert_eq!(page.matches("<svg").count(), 7, "five figures, the rate, and beyond");
     let addresses = page.matches("http").count();
     assert_eq!(
         addresses,
@@ -44,11 +44,16 @@ fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
         "only the name of SVG, which nobody fetches"
     );
     assert!(!page.contains("<script") && !page.contains("src="), "the page needs nothing else");
-    // Two methods for each of two problems, eleven budgets, five budgets, two rates.
-    assert_eq!(page.matches("<li>").count(), 4 + 11 + 5 + 2);
-    assert_eq!(page.matches("class=\"claim").count(), 4);
-    assert_eq!(read(&one, "trials.csv").lines().count(), 1 + 2 * (20 + 4 + 30), "every trial of every run");
-    assert_eq!(text.lines().filter(|l| !l.starts_with(' ')).count(), 5, "four claims and where it is:\n{text}");
+    // Two methods for each of two problems, eleven budgets, five budgets, two rates; two rivals on three problems, and for
+    // each rival one count and three worst cells.
+    assert_eq!(page.matches("<li>").count(), 4 + 11 + 5 + 2 + 6 + 8);
+    assert_eq!(page.matches("class=\"claim").count(), 6);
+    assert_eq!(read(&one, "trials.csv").lines().count(), 1 + 2 * (25 + 5 + 35), "every trial of every run");
+    assert_eq!(text.lines().filter(|l| !l.starts_with(' ')).count(), 7, "six claims and where it is:\n{text}");
+    // One rival in 90 cells, two in 30 of them; six parts in six places, two of which have no prox to take out.
+    assert_eq!(read(&one, "beyond.csv").lines().count(), 1 + 90 + 30 + 6 * 6 - 2);
+    assert_eq!(read(&one, "beyond.csv"), read(&two, "beyond.csv"));
+    assert_eq!(read(&one, "beyond-trials.csv").lines().count(), 1 + 2 * (2 * 90 + 30 + 34));
     // Every curve can be run again, and comes out the same.
     let curve = read(&one, "elastic-net-learning.csv");
     let last = curve.lines().rfind(|l| l.starts_with("zcdp-nfl,200,")).unwrap();

@@ -28,7 +28,7 @@ use crate::identity::{Identity, PublicId, TAG};
 use crate::study::StudyDigest;
 
 /// What two peers must have in common to speak at all.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// Frames of these rounds are signed: every one that this divides, and the last.
 pub const SIGN_EVERY: u32 = 64;
 /// Numbers in frames are no larger than this: beyond it a run has diverged, and sums of them could overflow.
@@ -58,6 +58,11 @@ impl Limits {
     /// Bytes of the longest frame; a longer one is refused before it is read.
     pub fn longest(&self) -> usize {
         HELLO.max(1 + 4 + HASH + 8 * self.features + SIGNATURE)
+    }
+
+    /// Bytes of the frame of a round.
+    pub fn frame(&self, round: u32) -> usize {
+        1 + 4 + 8 * self.features + TAG + if self.signs(round) { SIGNATURE } else { 0 }
     }
 
     /// Whether the frame of a round is signed.
@@ -392,7 +397,7 @@ impl Chain {
         round: u32,
         values: &[f64],
     ) -> (Outgoing, Receipt, Option<[u8; SIGNATURE]>) {
-        let mut bytes = Vec::with_capacity(1 + 4 + 8 * values.len() + TAG + SIGNATURE);
+        let mut bytes = Vec::with_capacity(limits.frame(round));
         bytes.push(2);
         bytes.extend(round.to_le_bytes());
         bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));

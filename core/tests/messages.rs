@@ -133,8 +133,8 @@ fn each_kind_of_nonsense_has_its_answer() {
     stranger[1] = b'X';
     assert_eq!(refused(&stranger), Malformed::Stranger);
     let mut version = hello.clone();
-    version[5] = 2;
-    assert_eq!(refused(&version[..20]), Malformed::Version(2));
+    version[5] = 9;
+    assert_eq!(refused(&version[..20]), Malformed::Version(9));
     let mut flag = hello;
     *flag.last_mut().unwrap() = 7;
     assert_eq!(refused(&flag), Malformed::Flag);

@@ -2,8 +2,8 @@
 //!
 //! Two neighbouring data sets are driven through the same released points. Whatever differs in w_k(n) is what the
 //! noise of round n must hide, so it must stay within Delta_k(n); and the worst pair must reach it, or noise is
-//! wasted. The same check is then shown to catch planted mistakes: an algorithm that carries anything un-noised from
-//! round to round fails in round 2.
+//! wasted. In a round that does not touch the records nothing may differ at all. The same check is then shown to catch
+//! planted mistakes: an algorithm that carries anything un-noised from round to round fails in the next one.
 
 mod common;
 
@@ -13,6 +13,7 @@ use common::{Client, Network};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::dp_nfl::DpNfl;
+use undertone_core::algorithm::free_rounds::{FreeRounds, Mixing};
 use undertone_core::algorithm::p_admm::PAdmm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
@@ -71,9 +72,14 @@ fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
         let one = drive(algorithm, problem, trial, pair.0);
         let two = drive(algorithm, problem, trial, pair.1);
         for (round, (a, b)) in (1..).zip(one.iter().zip(&two)) {
+            let moved = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
+            if !algorithm.touches_records(round, ROUNDS) {
+                // What costs nothing must tell nothing.
+                worst = if moved > 0.0 { f64::INFINITY } else { worst };
+                continue;
+            }
             let facts = Facts { problem, clients: 3, rounds: ROUNDS, degree: 2, records: RECORDS, clip, eta: None };
             let allowed = algorithm.sensitivity(facts, round).get();
-            let moved = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
             worst = worst.max(moved / allowed);
         }
     }
@@ -84,11 +90,19 @@ fn zcdp() -> ZcdpNfl {
     ZcdpNfl { rho: 0.4, eta: StepSize { eta: 0.5, decay: Decay::Sqrt }, average: 0.0 }
 }
 
+fn free_rounds() -> FreeRounds {
+    let eta = StepSize { eta: 0.5, decay: Decay::Sqrt };
+    FreeRounds { data_rounds: 4, eta, momentum: 0.4, average: 0.5, prox: true, mixing: Mixing::Chebyshev }
+}
+
 #[test]
 fn every_algorithm_stays_within_its_sensitivity_and_reaches_it() {
     let subgradient = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Sqrt } };
     let net = Regularizer::ElasticNet { l1: 0.4, l2: 0.2 };
-    let algorithms: [(&dyn Algorithm, Problem); 5] = [
+    let algorithms: [(&dyn Algorithm, Problem); 8] = [
+        (&free_rounds(), problem(AnyLoss::Absolute(Absolute), net)),
+        (&FreeRounds { prox: false, ..free_rounds() }, problem(AnyLoss::Squared(Squared), net)),
+        (&ZcdpNfl { average: 0.5, ..zcdp() }, problem(AnyLoss::Squared(Squared), net)),
         (&zcdp(), problem(AnyLoss::Absolute(Absolute), net)),
         (&zcdp(), problem(AnyLoss::Squared(Squared), net)),
         (&DpNfl(zcdp()), problem(AnyLoss::Absolute(Absolute), net)),
@@ -185,6 +199,118 @@ fn planted_mistakes_are_caught() {
     {
         let ratio = worst_ratio(&Planted { mistake, kept: Mutex::new(Vec::new()) }, &problem);
         assert!(ratio > 1.01, "{mistake:?} went unnoticed: {ratio}");
+    }
+}
+
+/// What can be done wrong in free rounds, one mistake at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Leak {
+    /// The sensitivity forgets that both records count.
+    MissingFactorTwo,
+    /// The sensitivity forgets that the gradient is scaled by eta(s), and takes the last one's.
+    LastEta,
+    /// Mixing starts from the client's own v instead of what it released.
+    MixesItsOwn,
+    /// Momentum follows the move before the noise.
+    MomentumWithoutNoise,
+    /// The average takes in the client's own v instead of what it released.
+    AveragesItsOwn,
+    /// The gradient of a data round is kept and used once more in a round that costs nothing.
+    GradientKept,
+}
+
+/// Free rounds with a mistake, and the private v that it should not have kept.
+#[derive(Debug)]
+struct Leaky {
+    leak: Leak,
+    kept: Mutex<Vec<f64>>,
+}
+
+impl Leaky {
+    /// Moves part of client 0's memory by what its noise would have hidden.
+    fn spoil(&self, view: &View, memory: &mut [f64], part: usize) {
+        let kept = self.kept.lock().unwrap();
+        if view.client == 0 && !kept.is_empty() {
+            let own = memory[part * FEATURES..][..FEATURES].iter_mut();
+            own.zip(kept.iter().zip(view.own)).for_each(|(m, (kept, own))| *m += kept - own);
+        }
+    }
+}
+
+impl Algorithm for Leaky {
+    fn name(&self) -> &'static str {
+        "leaky"
+    }
+
+    fn settings(&self) -> toml::Table {
+        toml::Table::new()
+    }
+
+    fn touches_records(&self, round: u32, rounds: u32) -> bool {
+        free_rounds().touches_records(round, rounds)
+    }
+
+    fn memory(&self) -> usize {
+        free_rounds().memory()
+    }
+
+    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
+        let right = free_rounds().sensitivity(facts, round);
+        match self.leak {
+            Leak::MissingFactorTwo => right.scaled(0.5),
+            Leak::LastEta => free_rounds().sensitivity(facts, ROUNDS),
+            _ => right,
+        }
+    }
+
+    fn step(
+        &self,
+        view: &View,
+        records: Records,
+        memory: &mut [f64],
+        scratch: &mut Scratch,
+        step: Step,
+    ) -> Result<(), StepError> {
+        match self.leak {
+            Leak::MomentumWithoutNoise => self.spoil(view, memory, 1),
+            Leak::AveragesItsOwn => self.spoil(view, memory, 2),
+            _ => {}
+        }
+        let Step { public, private } = step;
+        free_rounds().step(view, records, memory, scratch, Step { public: &mut *public, private: &mut *private })?;
+        if view.client == 0 {
+            let keep = |(public, private): (&f64, &f64)| match self.leak {
+                Leak::GradientKept => *private,
+                _ => public + private,
+            };
+            *self.kept.lock().unwrap() = public.iter().zip(&*private).map(keep).collect();
+        }
+        Ok(())
+    }
+
+    fn mix(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
+        let mut kept = self.kept.lock().unwrap();
+        let own = if view.client == 0 && self.leak == Leak::MixesItsOwn { kept.clone() } else { view.own.to_vec() };
+        free_rounds().mix(&View { own: &own, ..*view }, memory, scratch, released);
+        if view.client == 0 && self.leak == Leak::GradientKept {
+            released.iter_mut().zip(kept.drain(..)).for_each(|(r, g)| *r += g);
+        }
+    }
+}
+
+#[test]
+fn planted_leaks_of_free_rounds_are_caught() {
+    let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::ElasticNet { l1: 0.1, l2: 0.1 });
+    for leak in [
+        Leak::MissingFactorTwo,
+        Leak::LastEta,
+        Leak::MixesItsOwn,
+        Leak::MomentumWithoutNoise,
+        Leak::AveragesItsOwn,
+        Leak::GradientKept,
+    ] {
+        let ratio = worst_ratio(&Leaky { leak, kept: Mutex::new(Vec::new()) }, &problem);
+        assert!(ratio > 1.01, "{leak:?} went unnoticed: {ratio}");
     }
 }
 

@@ -29,7 +29,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("privacy.delta=nan", &["privacy.delta"]),
     ("privacy.epsilon=-1", &["privacy.epsilon = -1"]),
     ("privacy.epsilon=inf", &["privacy.epsilon = inf"]),
-    ("privacy.tau=0.5", &["privacy cannot be kept", "round 1", "too small to represent"]),
+    ("privacy.tau=0.01", &["privacy cannot be kept", "round 1", "too small to represent"]),
     ("privacy.epsilon=five", &["privacy.epsilon = \"five\"", "write a number"]),
     ("privacy.phi1=0.1", &["privacy.phi1", "keep one"]),
     ("privacy.clip=0", &["privacy.clip = 0"]),
@@ -58,7 +58,15 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("algorithm.name=zcdp", &["algorithm.name", "did you mean \"zcdp-nfl\"?"]),
     ("algorithm={name=\"p-admm\",rho=1}", &["algorithm", "differentiable loss", "absolute is not"]),
     ("algorithm.eta=0", &["algorithm.eta = 0"]),
-    ("algorithm.rho=[1]", &["algorithm.rho = [1] is not possible"]),
+    ("algorithm.eta=[1]", &["algorithm.eta = [1] is not possible"]),
+    ("algorithm.rho=1", &["algorithm.rho is not a key", "data_rounds"]),
+    ("algorithm=auto", &["algorithm = \"auto\" is not resolved", "undertone plan"]),
+    ("algorithm=automatic", &["algorithm = \"automatic\"", "[algorithm]"]),
+    ("plan.noise=0.1", &["plan.records is missing"]),
+    ("data.condition=0.5", &["data.condition = 0.5", "from 1 to"]),
+    ("data={source=\"stand-in\"}", &["data.clients is not given"]),
+    ("data={source=\"stand-in\",clients=[\"a\",\"a\"]}", &["data.clients", "different names"]),
+    ("data={source=\"stand-in\",clients=3}", &["data.features is missing"]),
     ("algorithm.decay=linear", &["algorithm.decay = \"linear\"", "\"sqrt\""]),
     ("simulation.trials=0", &["simulation.trials = 0"]),
     ("client.7.phi1=-1", &["client.7.phi1 = -1"]),
@@ -80,7 +88,7 @@ fn mistakes_are_named_with_their_remedy() {
 
 #[test]
 fn mistakes_in_a_file_are_named_with_their_line() {
-    let text = EXAMPLE.replace("tau = 1.0", "tau = 1.5");
+    let text = EXAMPLE.replace("tau = 0.9", "tau = 1.5");
     let line = 1 + text.lines().position(|l| l.starts_with("tau")).unwrap();
     let error = read(&text, &[]).unwrap_err();
     assert!(error.starts_with(&format!("study.toml:{line}: privacy.tau = 1.5")), "{error}");
@@ -91,8 +99,8 @@ fn mistakes_in_a_file_are_named_with_their_line() {
 
 #[test]
 fn client_names_with_dots_can_be_set() {
-    let study = read(EXAMPLE, &["client.\"a.b\".eta=0.5"]).unwrap();
-    assert_eq!(study.clients["a.b"].eta, Some(0.5));
+    let study = read(EXAMPLE, &["client.\"a.b\".phi1=0.5"]).unwrap();
+    assert_eq!(study.clients["a.b"].phi1.map(|rho| rho.get()), Some(0.5));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use undertone_peer::world::{Faults, SimDisk, World};
 const MINUTE: Duration = Duration::from_secs(60);
 const RANDOM: &str = "kind = \"random\"\nmean_degree = 3";
 const RING: &str = "kind = \"ring\"";
+const FREE: &str = "name = \"free-rounds\"\ndata_rounds = 6\neta = 0.5\ndecay = \"sqrt\"\nmomentum = 0.3";
 
 fn milliseconds(count: u64) -> Duration {
     Duration::from_millis(count)
@@ -57,6 +58,8 @@ fn peers_and_simulator_agree_to_the_last_bit() {
         ("name = \"dp-nfl\"\nrho = 0.4\neta = 0.5\ndecay = \"sqrt\"", "squared"),
         ("name = \"zcdp-grad-nfl\"\neta = 0.3\ndecay = \"inverse\"", "huber\"\nthreshold = 0.2\n#\""),
         ("name = \"p-admm\"\nrho = 1.0", "squared"),
+        (FREE, "absolute"),
+        ("name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5\naverage = 0.3", "squared"),
     ];
     for (algorithm, loss) in algorithms {
         for graph in [RANDOM, RING, "kind = \"star\""] {
@@ -162,6 +165,63 @@ fn crashes_in_the_middle_of_writes_lose_nothing_and_repeat_no_noise() {
         crashes > 1000 || std::env::var("UNDERTONE_SEED").is_ok(),
         "only {crashes} crashes: the test tests too little"
     );
+}
+
+/// Free rounds through crashes: a mixed round costs nothing and comes out the same however often it is computed; a data
+/// round that was cut off is charged and done without the records.
+#[test]
+fn crashes_in_free_rounds_charge_data_rounds_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, FREE, RANDOM, "squared");
+    let study = Study::parse(&text, "t").unwrap();
+    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let (mut crashes, mut withheld) = (0, 0);
+    for seed in seeds(100) {
+        let mut cohort = cohort(&text);
+        cohort.noise = fresh_noise;
+        let faults = Faults { crash: 0.05, away: Duration::from_secs(5), ..bad_network(seed) };
+        let mut world = World::new(cohort, faults, seed);
+        let witness = watched(&mut world, LIMITS);
+        assert!(world.run(600 * MINUTE).unwrap(), "seed {seed} did not finish");
+        assert_eq!(witness.borrow().contradictions, 0, "seed {seed}");
+        crashes += world.crashes;
+        let first = world.node(0).unwrap().finals();
+        for k in 0..6 {
+            let node = world.node(k).unwrap();
+            let run = node.ledger().run();
+            assert_eq!((run.mixed, run.fresh + run.withheld()), (34, 6), "seed {seed}, client {k}");
+            // A data round that was cut off is paid for although it was not made.
+            assert!((run.spent - schedule.spent(40).get()).abs() < 1e-9 * run.spent, "seed {seed}, client {k}");
+            assert!(run.spent <= schedule.spent(40).get(), "seed {seed}, client {k}");
+            withheld += run.withheld();
+            assert_eq!(node.finals(), first, "seed {seed}, client {k}");
+        }
+    }
+    let single = std::env::var("UNDERTONE_SEED").is_ok();
+    assert!((crashes > 300 && withheld > 10) || single, "{crashes} crashes, {withheld} rounds withheld: too few");
+}
+
+#[test]
+fn a_spent_budget_leaves_mixing() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, FREE, RING, "squared");
+    let study = Study::parse(&text, "t").unwrap();
+    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let mut cohort = cohort(&text);
+    // Enough for the first three data rounds, which begin at rounds 1, 7 and 14.
+    cohort.allowance = Some(schedule.spent(14).get());
+    let mut world = World::new(cohort, Faults::default(), 1);
+    assert!(world.run(MINUTE).unwrap());
+    for k in 0..6 {
+        let run = world.node(k).unwrap().ledger().run();
+        assert_eq!((run.fresh, run.mixed, run.withheld()), (3, 34, 3));
+        assert!(run.spent <= schedule.spent(14).get());
+    }
+    // What was released goes on to be mixed: in the end all agree far better than after the last data round.
+    let models: Vec<Vec<f64>> = (0..6).map(|k| world.node(k).unwrap().released().to_vec()).collect();
+    let spread =
+        (0..3).map(|p| models.iter().map(|m| (m[p] - models[0][p]).abs()).fold(0.0, f64::max)).fold(0.0, f64::max);
+    assert!(spread < 1e-4, "{spread}");
 }
 
 /// The same witness must see what it looks for when all disks forget, or the test above could not fail.
@@ -303,25 +363,32 @@ fn nonsense_from_a_neighbour_stops_nobody() {
     assert!(refused > 100, "only {refused} connections were closed: the test tests too little");
     assert!(conflicts > 10, "only {conflicts} contradictions were seen: the test tests too little");
 }
+/// All but node 2, which dies in round 10 of 40 and is dropped.
+const OTHERS: [usize; 5] = [0, 1, 3, 4, 5];
 
-#[test]
-fn a_dropped_neighbour_takes_its_dual_along() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = study(folder.path(), 6, 40, ZCDP, "kind = \"complete\"", "squared");
+/// A complete graph of six that loses node 2; the others finish.
+fn without_node_2(folder: &std::path::Path, algorithm: &str) -> World {
+    let text = study(folder, 6, 40, algorithm, "kind = \"complete\"", "squared");
     let mut cohort = cohort(&text);
     cohort.on_loss = OnLoss::Drop(Duration::from_secs(30));
     let latency = (milliseconds(5), milliseconds(5));
     let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(10), ..Faults::default() }, 1);
     world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 10)).unwrap();
     world.kill(2);
-    let others = [0usize, 1, 3, 4, 5];
-    let done = |w: &World| others.iter().all(|k| w.node(*k).is_some_and(|n| n.is_finished(w.now())));
+    let done = |w: &World| OTHERS.iter().all(|k| w.node(*k).is_some_and(|n| n.is_finished(w.now())));
     assert!(world.run_until(10 * MINUTE, done).unwrap());
+    world
+}
+
+#[test]
+fn a_dropped_neighbour_takes_its_dual_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = without_node_2(folder.path(), ZCDP);
     for p in 0..3 {
-        let sum: f64 = others.iter().map(|k| world.node(*k).unwrap().dual()[p]).sum();
+        let sum: f64 = OTHERS.iter().map(|k| world.node(*k).unwrap().dual()[p]).sum();
         assert!(sum.abs() < 1e-12, "the duals of the rest add up to {sum}");
     }
-    for k in others {
+    for k in OTHERS {
         let node = world.node(k).unwrap();
         assert_eq!(node.neighbours().count(), 4);
         assert_eq!(node.finals().len(), 5, "the model is that of those who were there in the end");
@@ -333,6 +400,16 @@ fn a_dropped_neighbour_takes_its_dual_along() {
         Err((2, Stop::Alone)) => {}
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn free_rounds_go_on_without_a_lost_neighbour() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = without_node_2(folder.path(), FREE);
+    let models: Vec<&[f64]> = OTHERS.iter().map(|k| world.node(*k).unwrap().released()).collect();
+    let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(models.iter().all(|m| apart(m, models[0]) < 0.02), "those who are left agree: {models:?}");
+    assert!(models[0].iter().all(|v| v.abs() < 1.0) && models[0][0] > 0.1, "on something sensible: {models:?}");
 }
 
 #[test]

@@ -31,7 +31,9 @@
 //! - [`central`]: what one party holding all records would compute;
 //! - [`metrics`], [`outcome`]: what is measured and what is left in the end;
 //! - [`folder`], [`plot`]: the run folder on disk;
-//! - [`paper`]: the experiments of the paper's section V, their tuning and the verdict on its claims.
+//! - [`tune`]: one search for the parameters of any method;
+//! - [`plan`]: what a study can be expected to do, from public facts alone;
+//! - [`paper`]: the experiments of the paper's section V, what goes beyond it, and the verdict on its claims.
 //!
 //! How a client computes a step and what may be released is not decided here but in `undertone-core`.
 
@@ -46,9 +48,11 @@ pub mod metrics;
 mod network;
 pub mod outcome;
 pub mod paper;
+pub mod plan;
 pub mod plot;
 mod prefetch;
 pub mod run;
+pub mod tune;
 
 pub use outcome::Outcome;
 pub use run::{Shared, SimError, run, run_sharing};

@@ -45,7 +45,8 @@ pub struct Chart {
 }
 
 const SIZE: (u32, u32) = (900, 520);
-const LEGEND: u32 = 60;
+const COLUMNS: usize = 3;
+const LEGEND_ROW: u32 = 24;
 const FONT: &str = "sans-serif";
 const GREY: RGBColor = RGBColor(110, 110, 110);
 
@@ -73,7 +74,8 @@ impl Chart {
         });
         let text = |e: DrawingAreaErrorKind<B::ErrorType>| e.to_string();
         area.fill(&WHITE).map_err(text)?;
-        let (plot, legend) = area.split_vertically(SIZE.1 - LEGEND);
+        let (plot, legend) =
+            area.split_vertically(SIZE.1 - 12 - LEGEND_ROW * self.curves.len().div_ceil(COLUMNS) as u32);
         let (x, y) = self.ranges();
         let mut chart = ChartBuilder::on(&plot)
             .caption(&self.title, (FONT, 22))
@@ -122,9 +124,8 @@ impl Chart {
         &self,
         area: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
-        const COLUMNS: usize = 3;
         for (i, curve) in self.curves.iter().enumerate() {
-            let (x, y) = (92 + 265 * (i % COLUMNS) as i32, 12 + 24 * (i / COLUMNS) as i32);
+            let (x, y) = (92 + 265 * (i % COLUMNS) as i32, 12 + LEGEND_ROW as i32 * (i / COLUMNS) as i32);
             area.draw(&PathElement::new(vec![(x, y), (x + 28, y)], curve.color.stroke_width(3)))?;
             area.draw(&Text::new(curve.name.clone(), (x + 36, y - 9), (FONT, 16).into_font()))?;
         }

@@ -11,6 +11,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use undertone_core::study::Study;
 use undertone_sim::Outcome;
+use undertone_sim::data::Population;
 
 /// dose = 3 + 0.5 age + 2 [sex = m], exactly.
 const ROWS: [(f64, &str, f64); 9] = [
@@ -257,4 +258,88 @@ fn divergence_in_agreement_is_noticed() {
         [data]\nsource = \"folder\"\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 9]\nbounds.y = [0, 9]\n";
     let error = try_run(text, folder.path()).unwrap_err();
     assert!(error.contains("diverged"), "{error}");
+}
+
+const STAND_IN: &str = r#"
+rounds = 20
+[data]
+source = "stand-in"
+clients = ["north", "south", "west"]
+records = [30, 40, 50]
+features = ["age", "ward"]
+target = "days"
+intercept = true
+bounds.age = [0, 100]
+bounds.days = [0, 365]
+categories.ward = ["a", "b", "c"]
+[graph]
+kind = "complete"
+[algorithm]
+name = "free-rounds"
+data_rounds = 5
+eta = 0.3
+[privacy]
+epsilon = 5
+delta = 1e-5
+clip = 1
+"#;
+
+#[test]
+fn stand_ins_have_the_shape_that_is_public() {
+    for loss in ["squared", "logistic"] {
+        let text = format!("{STAND_IN}[problem]\nloss = \"{loss}\"\n");
+        let study = Study::parse(&text, "test").unwrap();
+        assert_eq!(Study::parse(&study.to_toml(), "again").unwrap().to_toml(), study.to_toml());
+        let population = Population::load(&study, 0).unwrap();
+        let again = Population::load(&study, 1).unwrap();
+        let (mut x, mut other) = (vec![0.0f64; 4], vec![0.0; 4]);
+        let mut targets = Vec::new();
+        for (k, (name, count)) in [("north", 30), ("south", 40), ("west", 50)].into_iter().enumerate() {
+            assert_eq!(population.names().get(k), name);
+            let records = population.records(k);
+            assert_eq!(records.len(), count);
+            for j in 0..count {
+                let (y, _) = records.read(j, &mut x);
+                targets.push(y);
+                assert!(x[0].abs() <= 1.0 && y.abs() <= 1.0, "inside the public bounds");
+                assert!([x[1], x[2]].iter().all(|v| *v == 0.0 || *v == 1.0) && x[1] + x[2] <= 1.0 && x[3] == 1.0);
+                again.records(k).read(j, &mut other);
+            }
+            assert_ne!(x, other, "every trial draws its own");
+        }
+        let labels = targets.iter().all(|y| y.abs() == 1.0);
+        assert_eq!(labels, loss == "logistic");
+        assert!(targets.iter().any(|y| *y > 0.0) && targets.iter().any(|y| *y < 0.0));
+        let outcome = undertone_sim::run(&study, &|_| {}).unwrap();
+        assert!(!outcome.notices().iter().any(|n| n.contains("whoever may see the records")), "there are none");
+    }
+}
+
+#[test]
+fn features_can_be_ill_conditioned() {
+    let text = |condition: &str| {
+        format!(
+            "rounds = 1\nprivacy = \"off\"\nproblem = {{ loss = \"squared\" }}\ngraph = {{ kind = \"ring\" }}\n\
+             algorithm = {{ name = \"zcdp-nfl\", rho = 1, eta = 1 }}\n\
+             data = {{ source = \"synthetic\", clients = 4, records = 5000, features = 3{condition} }}\n"
+        )
+    };
+    let variances = |condition: &str| -> Vec<f64> {
+        let population = Population::load(&Study::parse(&text(condition), "test").unwrap(), 0).unwrap();
+        let mut x = vec![0.0; 3];
+        let mut squares = vec![0.0; 3];
+        for k in 0..4 {
+            for j in 0..5000 {
+                population.records(k).read(j, &mut x);
+                squares.iter_mut().zip(&x).for_each(|(s, x)| *s += x * x / 20_000.0);
+            }
+        }
+        squares
+    };
+    // The mean of 20,000 squares of normals has a relative standard error of 1%; 6% is six of them.
+    for (condition, expected) in [("", [1.0, 1.0, 1.0]), (", condition = 100", [1.0, 0.1, 0.01])] {
+        for (got, expected) in variances(condition).iter().zip(expected) {
+            assert!((got / expected - 1.0).abs() < 0.06, "{got} is not {expected}");
+        }
+    }
 }

@@ -70,16 +70,19 @@ fn central_solutions_match_scikit_learn_and_statsmodels() {
 }
 
 /// The paper's network without noise.
-fn noise_free(problem: &str, rounds: u32, rho: f64, decay: &str) -> Outcome {
+fn without_noise(problem: &str, rounds: u32, algorithm: &str) -> Outcome {
     run(
         &format!(
             "rounds = {rounds}\nprivacy = \"off\"\n[problem]\n{problem}\n\
              [data]\nsource = \"synthetic\"\nclients = 50\nrecords = 50\nfeatures = 8\nnoise = 0.1\n\
-             [graph]\nkind = \"random\"\nmean_degree = 3\n\
-             [algorithm]\nname = \"zcdp-nfl\"\nrho = {rho}\neta = 0.2\ndecay = \"{decay}\"\n"
+             [graph]\nkind = \"random\"\nmean_degree = 3\n[algorithm]\n{algorithm}\n"
         ),
         None,
     )
+}
+
+fn noise_free(problem: &str, rounds: u32, rho: f64, decay: &str) -> Outcome {
+    without_noise(problem, rounds, &format!("name = \"zcdp-nfl\"\nrho = {rho}\neta = 0.2\ndecay = \"{decay}\""))
 }
 
 fn final_error(outcome: &Outcome) -> f64 {
@@ -164,4 +167,68 @@ fn p_admm_reaches_its_solutions() {
     assert!(final_error(&reference) < 1e-7);
     assert!(reference.notices().iter().any(|n| n.contains("NOT PRIVATE")));
     assert!(reference.epsilon.is_none() && reference.last().rho.is_none(), "what is not private has no epsilon");
+}
+
+fn free_rounds(problem: &str, rounds: u32, settings: &str) -> Outcome {
+    without_noise(problem, rounds, &format!("name = \"free-rounds\"\naverage = 0\n{settings}"))
+}
+
+#[test]
+fn noise_free_free_rounds_reach_the_central_solution_of_every_problem() {
+    let steady = "data_rounds = 100\neta = 0.25";
+    let shrinking = "data_rounds = 300\neta = 2\ndecay = \"inverse\"";
+    for (problem, rounds, settings, limit) in [
+        ("loss = \"squared\"\nregularizer = \"l2\"", 8000, steady, 1e-15),
+        ("loss = \"squared\"\nregularizer = \"elastic-net\"\nlambda1 = \"paper\"\nlambda2 = 1", 8000, steady, 1e-15),
+        ("loss = \"huber\"\nthreshold = 1", 8000, "data_rounds = 100\neta = 0.5\nmomentum = 0.3", 1e-14),
+        ("loss = \"logistic\"\nregularizer = \"l2\"\nlambda = 5", 8000, "data_rounds = 100\neta = 2", 1e-12),
+        ("loss = \"absolute\"", 6000, shrinking, 1e-4),
+        ("loss = \"quantile\"\nlevel = 0.3", 6000, shrinking, 1e-2),
+        (
+            "loss = \"hinge\"\nregularizer = \"l2\"\nlambda = 5",
+            6000,
+            "data_rounds = 300\neta = 4\ndecay = \"inverse\"",
+            1e-2,
+        ),
+    ] {
+        let error = final_error(&free_rounds(problem, rounds, settings));
+        assert!(error < limit, "{problem}: {error:e}");
+    }
+}
+
+#[test]
+fn the_prox_after_the_noise_makes_sparse_models() {
+    let problem = "loss = \"squared\"\nregularizer = \"elastic-net\"\nlambda1 = 50\nlambda2 = 1";
+    let settings = "data_rounds = 60\neta = 0.25";
+    let with = free_rounds(problem, 3000, settings);
+    let zeros = |w: &[f64]| w.iter().map(|v| v.abs() < 1e-7).collect::<Vec<_>>();
+    let central = zeros(&with.central.as_ref().unwrap().w);
+    assert!(central.contains(&true) && central.contains(&false), "{central:?}");
+    // Exactly zero, and where the central solution is.
+    let exact = |w: &[f64]| w.iter().map(|v| *v == 0.0).collect::<Vec<_>>();
+    assert_eq!(exact(&with.model.w), central);
+    let without = free_rounds(problem, 3000, &format!("{settings}\nprox = false"));
+    assert!(!exact(&without.model.w).contains(&true), "a subgradient never gets there");
+}
+
+/// zCDP-NFL with `average` ends with the mean of the releases before the last round, at no further cost.
+#[test]
+fn zcdp_nfl_can_release_its_average() {
+    let text = |rounds: u32, more: &str| {
+        format!(
+            "rounds = {rounds}\n[problem]\nloss = \"squared\"\n\
+             [data]\nsource = \"synthetic\"\nclients = 6\nrecords = 30\nfeatures = 3\n[graph]\nkind = \"ring\"\n\
+             [privacy]\nphi1 = 0.1\ndelta = 1e-5\nclip = 1\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.5\neta = 0.2\n{more}"
+        )
+    };
+    let plain = run(&text(40, ""), None);
+    let averaged = run(&text(41, "average = 1.0\n"), None);
+    assert_eq!(plain.last().rho, averaged.last().rho, "the last round is free");
+    let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12);
+    assert!(close(plain.model.average.as_ref().unwrap(), &averaged.model.w));
+    // Half of them: the later half.
+    let half = run(&text(41, "average = 0.5\n"), None);
+    let early = run(&text(20, ""), None);
+    let twice = plain.model.average.as_ref().unwrap().iter().zip(early.model.average.as_ref().unwrap());
+    assert!(close(&half.model.w, &twice.map(|(all, early)| 2.0 * all - early).collect::<Vec<_>>()));
 }

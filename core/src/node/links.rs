@@ -197,7 +197,9 @@ impl<D: Disk> Node<D> {
                 self.news.push(News::Greeted(peer));
             }
             neighbour.links.push(link);
-            (neighbour.done, neighbour.gave_up, neighbour.heard) = (false, false, false);
+            // Whoever is done stays done, also after a restart: its result was on disk before it said so. But what it has heard
+            // it may have forgotten, and two dials that crossed must not make us forget that it left.
+            neighbour.heard = false;
         }
         // A hello on a link that is known asks for whatever may be missing.
         neighbour.sent_finals.fill(false);

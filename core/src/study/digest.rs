@@ -15,8 +15,8 @@ pub struct StudyDigest {
 
 impl StudyDigest {
     /// What a digest tells apart.
-    pub const PARTS: [&'static str; 9] =
-        ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client"];
+    pub const PARTS: [&'static str; 10] =
+        ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client", "plan"];
 
     /// Bytes of the whole.
     pub const SIZE: usize = PART * Self::PARTS.len();

@@ -64,6 +64,8 @@ pub struct Study {
     pub clients: BTreeMap<String, ClientSpec>,
     /// Where peers that cannot reach each other meet, if anywhere.
     pub relay: Option<String>,
+    /// What only planning needs.
+    pub plan: Option<PlanSpec>,
 }
 
 /// A regulariser as written in a study.
@@ -91,6 +93,8 @@ pub enum DataSpec {
         features: usize,
         /// Standard deviation of the observation noise.
         noise: f64,
+        /// Ratio of the largest to the least variance of a feature: 1 for features alike.
+        condition: f64,
     },
     /// Read from files.
     Files {
@@ -112,6 +116,26 @@ pub enum Layout {
     Column(String),
     /// One file dealt out to this many clients in turn.
     Split(usize),
+    /// No files: records drawn at random inside the public bounds, to rehearse and to plan with.
+    StandIn {
+        /// K names.
+        clients: Vec<String>,
+        /// M_k: one number for all, or one for each.
+        records: Vec<usize>,
+        /// Standard deviation of the observation noise, in units of half the target's range.
+        noise: f64,
+    },
+}
+
+/// What planning has to be told where nothing else in the study says it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanSpec {
+    /// About how many clients there will be.
+    pub clients: Option<usize>,
+    /// About how many records each will have: one number for all, or one for each.
+    pub records: Vec<usize>,
+    /// The observation noise to expect, in units of half the target's range.
+    pub noise: f64,
 }
 
 /// The privacy a study promises.

@@ -51,6 +51,13 @@ impl Study {
         if let Some(relay) = &self.relay {
             top.insert("network".into(), table! { "relay": relay.clone() }.into());
         }
+        if let Some(plan) = &self.plan {
+            let mut table = table! { "records": print_records(&plan.records), "noise": plan.noise };
+            if let Some(clients) = plan.clients {
+                table.insert("clients".into(), (clients as i64).into());
+            }
+            top.insert("plan".into(), table.into());
+        }
         top
     }
 
@@ -80,15 +87,13 @@ impl Study {
 
 fn print_data(data: &DataSpec) -> Table {
     match data {
-        DataSpec::Synthetic { clients, records, features, noise } => table! {
+        DataSpec::Synthetic { clients, records, features, noise, condition } => table! {
             "source": "synthetic",
             "clients": *clients as i64,
-            "records": match records.as_slice() {
-                [one] => Value::from(*one as i64),
-                each => list(each.iter().map(|&r| r as i64)),
-            },
+            "records": print_records(records),
             "features": *features as i64,
             "noise": *noise,
+            "condition": *condition,
         },
         DataSpec::Files { layout, path, schema } => {
             let mut table = print_schema(schema);
@@ -102,6 +107,12 @@ fn print_data(data: &DataSpec) -> Table {
                     table.insert("clients".into(), (*clients as i64).into());
                     "split"
                 }
+                Layout::StandIn { clients, records, noise } => {
+                    table.insert("clients".into(), list(clients.iter().cloned()));
+                    table.insert("records".into(), print_records(records));
+                    table.insert("noise".into(), (*noise).into());
+                    "stand-in"
+                }
             };
             table.insert("source".into(), source.into());
             if let Some(path) = path {
@@ -109,6 +120,13 @@ fn print_data(data: &DataSpec) -> Table {
             }
             table
         }
+    }
+}
+
+fn print_records(records: &[usize]) -> Value {
+    match records {
+        [one] => Value::from(*one as i64),
+        each => list(each.iter().map(|&r| r as i64)),
     }
 }
 

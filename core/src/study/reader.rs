@@ -105,6 +105,26 @@ impl Document {
         Ok(())
     }
 
+    /// Whether a key, such as `privacy.clip`, is given.
+    pub fn has(&self, key: &str) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Whether a key holds this very word.
+    pub fn is_word(&self, key: &str, word: &str) -> bool {
+        matches!(self.find(key), Some(Node { value: Value::Text(v), .. }) if v == word)
+    }
+
+    fn find(&self, key: &str) -> Option<&Node> {
+        let mut parts = key.split('.');
+        let mut node = self.root.get(parts.next()?)?;
+        for part in parts {
+            let Value::Table(table) = &node.value else { return None };
+            node = table.get(part)?;
+        }
+        Some(node)
+    }
+
     /// A reader of the whole document.
     pub fn reader(&self) -> Reader<'_> {
         Reader { table: &self.root, path: String::new(), place: self.origin.clone(), asked: Vec::new() }

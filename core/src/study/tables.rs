@@ -20,7 +20,13 @@ pub(super) fn read(top: &mut Reader) -> Result<Study, StudyError> {
         lambda,
         data,
         graph: graph(top.table_required("graph")?)?,
-        algorithm: algorithm(top.table_required("algorithm")?)?,
+        algorithm: if top.is_word("algorithm", "auto") {
+            return Err(
+                top.error("algorithm", "= \"auto\" is not resolved yet; `undertone plan` writes a study that is")
+            );
+        } else {
+            algorithm(top.table_required("algorithm")?)?
+        },
         privacy: if top.is_word("privacy", "off") {
             top.text("privacy")?;
             None
@@ -35,6 +41,7 @@ pub(super) fn read(top: &mut Reader) -> Result<Study, StudyError> {
         simulation: simulation(top.table("simulation")?)?,
         clients: clients(top.table("client")?)?,
         relay: network(top.table("network")?)?,
+        plan: plan(top.table("plan")?)?,
     })
 }
 
@@ -78,7 +85,7 @@ fn problem(mut table: Reader) -> Result<(AnyLoss, RegularizerSpec, f64), StudyEr
 }
 
 fn data(mut table: Reader, loss: AnyLoss) -> Result<DataSpec, StudyError> {
-    let sources = ["synthetic", "folder", "column", "split"].map(|name| (name, name));
+    let sources = ["synthetic", "folder", "column", "split", "stand-in"].map(|name| (name, name));
     let source = table.choice_required("source", &sources)?;
     let data = if source == "synthetic" {
         synthetic(&mut table)?
@@ -88,31 +95,69 @@ fn data(mut table: Reader, loss: AnyLoss) -> Result<DataSpec, StudyError> {
             "column" => {
                 Layout::Column(table.text_required("client", "the name of the column that names the client")?.into())
             }
-            _ => Layout::Split(table.integer_required("clients", 2, MOST_CLIENTS)? as usize),
+            "split" => Layout::Split(table.integer_required("clients", 2, MOST_CLIENTS)? as usize),
+            _ => stand_in(&mut table)?,
         };
-        let path = table.text("path")?.map(str::to_string);
+        let path = match layout {
+            Layout::StandIn { .. } => None,
+            _ => table.text("path")?.map(str::to_string),
+        };
         DataSpec::Files { layout, path, schema: schema(&mut table, loss)? }
     };
     table.finish()?;
     Ok(data)
 }
 
-fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
-    let clients = table.integer_required("clients", 2, MOST_CLIENTS)? as usize;
-    let records: Vec<usize> = table
-        .integers("records", 1, MOST_RECORDS)?
-        .unwrap_or_else(|| vec![50])
-        .into_iter()
-        .map(|v| v as usize)
-        .collect();
+/// How many records each of so many clients has.
+fn records(table: &mut Reader, clients: usize) -> Result<Vec<usize>, StudyError> {
+    let records = whole_numbers(table, "records")?.unwrap_or_else(|| vec![50]);
     if records.len() != 1 && records.len() != clients {
         let message =
             format!("lists {} numbers for {clients} clients; write one for all or one for each", records.len());
         return Err(table.error("records", message));
     }
-    let features = table.integer_required("features", 1, MOST_FEATURES)? as usize;
+    Ok(records)
+}
+
+fn whole_numbers(table: &mut Reader, key: &str) -> Result<Option<Vec<usize>>, StudyError> {
+    let numbers = table.integers(key, 1, MOST_RECORDS)?;
+    Ok(numbers.map(|numbers| numbers.into_iter().map(|v| v as usize).collect()))
+}
+
+fn noise(table: &mut Reader) -> Result<f64, StudyError> {
     let expected = "write a number from 0 to 1e12";
-    let noise = table.number("noise", expected, |v| (0.0..=reader::LARGEST).contains(&v))?.unwrap_or(0.1);
+    Ok(table.number("noise", expected, |v| (0.0..=reader::LARGEST).contains(&v))?.unwrap_or(0.1))
+}
+
+fn stand_in(table: &mut Reader) -> Result<Layout, StudyError> {
+    let clients = match table.integer("clients", 2, MOST_CLIENTS) {
+        Ok(Some(count)) => (1..=count).map(|k| k.to_string()).collect(),
+        _ => table.texts("clients")?.filter(|names| names.len() >= 2 && distinct(names)).ok_or_else(|| {
+            table.error("clients", "is not given; write how many there are, or the list of their different names")
+        })?,
+    };
+    Ok(Layout::StandIn { records: records(table, clients.len())?, noise: noise(table)?, clients })
+}
+
+fn plan(table: Option<Reader>) -> Result<Option<PlanSpec>, StudyError> {
+    let Some(mut table) = table else { return Ok(None) };
+    let clients = table.integer("clients", 2, MOST_CLIENTS)?.map(|count| count as usize);
+    let Some(records) = whole_numbers(&mut table, "records")? else {
+        return Err(table.error("records", "is missing; write about how many records each client has"));
+    };
+    let plan = PlanSpec { clients, records, noise: noise(&mut table)? };
+    table.finish()?;
+    Ok(Some(plan))
+}
+
+fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
+    let clients = table.integer_required("clients", 2, MOST_CLIENTS)? as usize;
+    let records = records(table, clients)?;
+    let features = table.integer_required("features", 1, MOST_FEATURES)? as usize;
+    let noise = noise(table)?;
+    let condition =
+        table.number("condition", "write a number from 1 to 1e12", |v| (1.0..=reader::LARGEST).contains(&v))?;
+    let condition = condition.unwrap_or(1.0);
     // A data set that no machine can hold is refused before it is drawn.
     let all: f64 =
         if records.len() == 1 { records[0] as f64 * clients as f64 } else { records.iter().map(|&r| r as f64).sum() };
@@ -122,7 +167,7 @@ fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
         );
         return Err(table.error("clients", message));
     }
-    Ok(DataSpec::Synthetic { clients, records, features, noise })
+    Ok(DataSpec::Synthetic { clients, records, features, noise, condition })
 }
 
 fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {

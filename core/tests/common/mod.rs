@@ -1,4 +1,5 @@
 //! Small networks for the tests, driven round by round.
+#![allow(dead_code)]
 
 use serde_json::Value;
 use undertone_core::algorithm::{Algorithm, Step, View};
@@ -55,7 +56,6 @@ impl<'a> Network<'a> {
     }
 
     /// w_k(n) of all clients, flat; nothing is released yet.
-    #[allow(dead_code)]
     pub fn step(&mut self, algorithm: &dyn Algorithm, round: u32) -> Vec<f64> {
         let (public, private) = self.parts(algorithm, round);
         public.iter().zip(&private).map(|(public, private)| public + private).collect()
@@ -95,27 +95,23 @@ impl<'a> Network<'a> {
 }
 
 /// The reference file of that name.
-#[allow(dead_code)]
 pub fn reference(name: &str) -> Vec<Value> {
     let path = format!("{}/../tests/reference/{name}.json", env!("CARGO_MANIFEST_DIR"));
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// A JSON list of numbers.
-#[allow(dead_code)]
 pub fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
 }
 
 /// The rows of a client in a reference file.
-#[allow(dead_code)]
 pub fn rows(client: &Value) -> Vec<(Vec<f64>, f64)> {
     let x = client["x"].as_array().unwrap().iter().map(numbers);
     x.zip(numbers(&client["y"])).collect()
 }
 
 /// A study's text with the tables of a reference case.
-#[allow(dead_code)]
 pub fn study_text(case: &Value, clients: usize, features: usize) -> String {
     let table = |value: &Value| {
         let lines = value.as_object().unwrap().iter().map(|(key, v)| format!("{key} = {v}\n"));

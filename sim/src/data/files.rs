@@ -24,6 +24,7 @@ pub fn load(
         Layout::Folder => folder(path, &encoder)?,
         Layout::Column(column) => by_column(path, column, &encoder)?,
         Layout::Split(clients) => split(path, *clients, &encoder)?,
+        Layout::StandIn { .. } => unreachable!("drawn, not read"),
     };
     if clients.len() < 2 {
         let message = format!("gives {} client; learning among peers needs at least two", clients.len());

@@ -1,13 +1,14 @@
 //! Who holds which records: drawn at random or read from files, checked, and laid out flat.
 
 mod files;
+mod stand_in;
 mod synthetic;
 
 use rayon::prelude::*;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clip;
 use undertone_core::records::{self, Records};
-use undertone_core::study::{DataSpec, Study};
+use undertone_core::study::{DataSpec, Layout, Study};
 use undertone_data::{DataError, Loaded};
 
 use crate::aligned::Aligned;
@@ -31,10 +32,16 @@ impl Population {
         let clip = study.privacy.filter(|_| study.algorithm.clips()).map(|p| p.clip);
         let classification = study.loss.is_classification();
         match &study.data {
-            DataSpec::Synthetic { clients, records, features, noise } => {
+            DataSpec::Synthetic { clients, records, features, noise, condition } => {
                 let names = Names::numbered(*clients);
-                let law = synthetic::Law::new(study.seed, trial, *features, *noise, classification);
+                let law = synthetic::Law::new(study.seed, trial, *features, *noise, *condition, classification);
                 Self::fill(names, records, *features, |client, m, storage| law.draw(client, m, clip, storage))
+            }
+            DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
+                let law = stand_in::Law::new(study.seed, trial, schema, *noise, classification);
+                let draw = |(k, name): (usize, &String)| law.draw(k, name, records[k % records.len()]);
+                let loaded = clients.iter().enumerate().map(draw).collect();
+                assemble(loaded, schema.feature_names().len(), clip)
             }
             DataSpec::Files { layout, path, schema } => {
                 let path = path.as_deref().ok_or_else(|| {
@@ -149,6 +156,11 @@ fn available_memory() -> Option<usize> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix(" kB")?.parse::<usize>().ok().map(|kb| kb * 1024)
 }
+
+/// Streams of this "round" belong to data; noise starts at round 1.
+const DATA: u32 = 0;
+/// The "client" that draws the unknown w.
+const TRUTH: u32 = u32::MAX;
 
 /// Clients handled by one task; fixed, so that sums over clients have one order on any number of threads.
 pub(crate) const CHUNK: usize = 256;

@@ -4,25 +4,27 @@ use rand_distr::{Distribution, StandardNormal};
 use undertone_core::privacy::{Clip, Stream};
 use undertone_core::records;
 
-/// Streams of this "round" belong to data; noise starts at round 1.
-const DATA: u32 = 0;
-/// The "client" that draws the unknown w.
-const TRUTH: u32 = u32::MAX;
+use super::{DATA, TRUTH};
 
-/// x ~ N(0, I), y = x.w + noise (or its sign, for classification), w ~ N(0, I).
+/// x ~ N(0, D), y = x.w + noise (or its sign, for classification), w ~ N(0, I). The variances in D fall evenly, in
+/// logarithms, from 1 to 1/condition.
 pub struct Law {
     seed: u64,
     trial: u32,
     noise: f64,
     classification: bool,
     truth: Vec<f64>,
+    /// Standard deviations of the features.
+    scales: Vec<f64>,
 }
 
 impl Law {
-    pub fn new(seed: u64, trial: u32, features: usize, noise: f64, classification: bool) -> Self {
+    pub fn new(seed: u64, trial: u32, features: usize, noise: f64, condition: f64, classification: bool) -> Self {
         let mut rng = Stream { trial, client: TRUTH, round: DATA }.fast(seed);
         let truth = (0..features).map(|_| StandardNormal.sample(&mut rng)).collect();
-        Self { seed, trial, noise, classification, truth }
+        let last = (features.max(2) - 1) as f64;
+        let scales = (0..features).map(|p| condition.powf(-0.5 * p as f64 / last)).collect();
+        Self { seed, trial, noise, classification, truth, scales }
     }
 
     /// Fills the storage of one client.
@@ -31,7 +33,7 @@ impl Law {
         let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
         let mut x = vec![0.0; self.truth.len()];
         for j in 0..count {
-            x.fill_with(&mut normal);
+            x.iter_mut().zip(&self.scales).for_each(|(x, scale)| *x = scale * normal());
             let clean: f64 = x.iter().zip(&self.truth).map(|(x, w)| x * w).sum();
             let observed = clean + self.noise * normal();
             let y = match (self.classification, observed > 0.0) {

@@ -2,12 +2,13 @@
 
 use std::fmt::Write;
 
-use super::tune::Tuned;
-use super::{EPSILONS, LEARNING_EPSILON, Method, Parameters, Problem, is_shrinking, study};
+use super::tuned::Tuned;
+use super::{Case, EPSILONS, LEARNING_EPSILON, Method, Problem, Setting};
 use crate::metrics::Band;
 use crate::outcome::Outcome;
 use crate::plot::{Chart, Curve, PALETTE};
 use crate::run::{Progress, Shared, SimError, run_sharing};
+use crate::tune::Parameters;
 
 /// The kinds of plot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,17 +54,20 @@ impl Figure {
             Kind::Tradeoff => &EPSILONS,
         }
     }
+
+    /// The runs behind it.
+    pub fn cases(self) -> Vec<Case> {
+        let (setting, problem) = (Setting::PAPER, self.problem);
+        let of = |&method| self.epsilons().iter().map(move |&epsilon| Case { setting, problem, method, epsilon });
+        problem.methods().iter().flat_map(of).collect()
+    }
 }
 
 /// One run behind the plots.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// What is solved.
-    pub problem: Problem,
-    /// By which method.
-    pub method: Method,
-    /// At which total epsilon.
-    pub epsilon: f64,
+    /// What is compared.
+    pub case: Case,
     /// With which parameters.
     pub parameters: Parameters,
     /// What came out.
@@ -75,31 +79,32 @@ pub struct Run {
 pub struct Runs(Vec<Run>);
 
 impl Runs {
-    /// Computes what the figures need, every run on the same data in the same trial.
+    /// Computes some cases, every run on the same data in the same trial. With `curves`, every round is measured, else only
+    /// the last. Large networks get at most ten trials.
     pub fn compute(
-        figures: &[Figure],
+        cases: &[Case],
         tuned: &Tuned,
         seed: u64,
         trials: u32,
+        curves: bool,
         progress: Progress,
     ) -> Result<Self, SimError> {
-        let mut wanted: Vec<(Problem, Method, f64)> = Vec::new();
-        for figure in figures {
-            for &method in figure.problem.methods() {
-                wanted.extend(figure.epsilons().iter().map(|&epsilon| (figure.problem, method, epsilon)));
-            }
-        }
-        wanted.sort_by(|a, b| (a.0.name(), a.1.name()).cmp(&(b.0.name(), b.1.name())).then(a.2.total_cmp(&b.2)));
+        let mut wanted = cases.to_vec();
+        let name = |case: &Case| (case.setting.name(), case.problem.name(), case.method.name());
+        wanted.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
         wanted.dedup();
         let shared = Shared::exact_only();
         let count = wanted.len() as f64;
         let mut runs = Vec::new();
-        for (done, (problem, method, epsilon)) in wanted.into_iter().enumerate() {
-            let mut parameters = *tuned.get(problem, method, epsilon);
-            parameters.shrinking = is_shrinking(method, &parameters);
-            let study = study(problem, method, epsilon, &parameters, seed, trials);
+        for (done, case) in wanted.into_iter().enumerate() {
+            let parameters = tuned.get(&case).clone();
+            let trials = if case.setting.clients > Setting::PAPER.clients { trials.min(10) } else { trials };
+            let mut study = case.study(&parameters, seed, trials).expect("tuned parameters can be used");
+            if !curves {
+                study.simulation.metrics_every = study.rounds;
+            }
             let outcome = run_sharing(&study, &shared, &|share| progress((done as f64 + share) / count))?;
-            runs.push(Run { problem, method, epsilon, parameters, outcome });
+            runs.push(Run { case, parameters, outcome });
         }
         Ok(Self(runs))
     }
@@ -109,22 +114,23 @@ impl Runs {
         self.0.iter()
     }
 
-    /// The run of a method, if it was computed.
-    pub fn get(&self, problem: Problem, method: Method, epsilon: f64) -> Option<&Run> {
-        self.0.iter().find(|r| (r.problem, r.method, r.epsilon) == (problem, method, epsilon))
+    /// The run of a case, if it was computed.
+    pub fn get(&self, case: &Case) -> Option<&Run> {
+        self.0.iter().find(|run| run.case == *case)
     }
 
     /// The curve of one method in a figure: x, then the error of w with its band.
     fn curve(&self, figure: Figure, method: Method) -> Vec<(f64, Band)> {
         let error = |run: &Run, point: usize| run.outcome.points[point].error.expect("solved centrally")[0];
+        let run = |epsilon| self.get(&Case { setting: Setting::PAPER, problem: figure.problem, method, epsilon });
         match figure.kind {
             Kind::Learning => {
-                let Some(run) = self.get(figure.problem, method, LEARNING_EPSILON) else { return Vec::new() };
+                let Some(run) = run(LEARNING_EPSILON) else { return Vec::new() };
                 let points = run.outcome.points.iter().enumerate();
                 points.map(|(i, point)| (f64::from(point.round), error(run, i))).collect()
             }
             Kind::Tradeoff => {
-                let found = EPSILONS.iter().filter_map(|&e| Some((e, self.get(figure.problem, method, e)?)));
+                let found = EPSILONS.iter().filter_map(|&e| Some((e, run(e)?)));
                 found.map(|(epsilon, run)| (epsilon, error(run, run.outcome.points.len() - 1))).collect()
             }
         }
@@ -169,11 +175,13 @@ impl Runs {
 
     /// The final error of w in every trial of every run, from which the verdicts are computed.
     pub fn trials_csv(&self) -> String {
-        let mut text = String::from("problem,method,epsilon,trial,error\n");
+        let mut text = String::from("clients,topology,condition,problem,method,epsilon,trial,error\n");
         for run in &self.0 {
-            let (problem, method) = (run.problem.name(), run.method.name());
+            let Case { setting, problem, method, epsilon } = run.case;
+            let (clients, topology, condition) = (setting.clients, setting.topology.name(), setting.condition);
+            let place = format!("{clients},{topology},{condition},{},{},{epsilon}", problem.name(), method.name());
             for (trial, error) in run.outcome.final_errors.iter().enumerate() {
-                let _ = writeln!(text, "{problem},{method},{},{trial},{}", run.epsilon, error.w);
+                let _ = writeln!(text, "{place},{trial},{}", error.w);
             }
         }
         text

@@ -1,13 +1,14 @@
-//! The experiments of the paper's section V: its problems, its methods and their tuned parameters.
+//! The experiments of the paper's section V, what goes beyond it, and the parameters that tuning found for them.
 
+pub mod beyond;
 pub mod figures;
 pub mod report;
-pub mod tune;
+pub mod tuned;
 pub mod verdict;
 
-use std::fmt::Write;
+use undertone_core::study::{Document, Study, StudyError};
 
-use undertone_core::study::Study;
+use crate::tune::{Candidate, Knob, Parameters};
 
 /// The delta of every experiment.
 pub const DELTA: f64 = 1e-5;
@@ -61,17 +62,17 @@ impl Problem {
         }
     }
 
-    /// The methods shown for this problem.
+    /// The methods shown in the figures of this problem.
     pub fn methods(self) -> &'static [Method] {
         use Method::*;
         match self {
-            Problem::Ridge => &[Zcdp, Dp, GradConstant, GradSqrt, PAdmm, PAdmmUnclipped],
-            _ => &[Zcdp, Dp, GradConstant, GradSqrt],
+            Problem::Ridge => &[Zcdp, Dp, GradConstant, GradSqrt, PAdmm, PAdmmUnclipped, FreeRounds],
+            _ => &[Zcdp, Dp, GradConstant, GradSqrt, FreeRounds],
         }
     }
 }
 
-/// The methods that section V compares, and the stronger forms of two of them.
+/// The methods that section V compares, the stronger forms of two of them, and ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// zCDP-NFL.
@@ -86,12 +87,78 @@ pub enum Method {
     PAdmm,
     /// P-ADMM in closed form: not private.
     PAdmmUnclipped,
+    /// Free rounds.
+    FreeRounds,
+    /// zCDP-NFL with what free rounds has besides its free rounds: exact accounting, averaging, choice of clip and budget.
+    ZcdpEqual,
+    /// Free rounds without one of its ingredients.
+    Without(Ingredient),
+}
+
+/// What free rounds is made of, besides its free rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ingredient {
+    /// The exact accountant; without it, the paper's.
+    Accounting,
+    /// The mean of the latest points; without it, the last.
+    Averaging,
+    /// A budget that grows from data round to data round; without it, the same for each.
+    Allocation,
+    /// Momentum.
+    Momentum,
+    /// The exact prox of R; without it, its subgradient.
+    Prox,
+    /// Chebyshev's acceleration of the mixing; without it, plain Metropolis weights.
+    Acceleration,
+}
+
+impl Ingredient {
+    /// All of them.
+    pub const ALL: [Ingredient; 6] = [
+        Ingredient::Accounting,
+        Ingredient::Averaging,
+        Ingredient::Allocation,
+        Ingredient::Momentum,
+        Ingredient::Prox,
+        Ingredient::Acceleration,
+    ];
+
+    /// The words in tables.
+    pub fn title(self) -> &'static str {
+        match self {
+            Ingredient::Accounting => "exact accounting",
+            Ingredient::Averaging => "averaging of released points",
+            Ingredient::Allocation => "growing budget",
+            Ingredient::Momentum => "momentum",
+            Ingredient::Prox => "exact prox",
+            Ingredient::Acceleration => "accelerated mixing",
+        }
+    }
+}
+
+/// What zCDP-NFL tunes.
+const ADMM: &[Knob] = &[Knob::RHO, Knob::ETA, Knob::CLIP, Knob::TAU, Knob::DECAY];
+/// What the subgradient method tunes.
+const GRADIENT: &[Knob] = &[Knob::ETA, Knob::CLIP, Knob::TAU];
+/// What P-ADMM tunes.
+const EXACT_ADMM: &[Knob] = &[Knob::RHO, Knob::CLIP, Knob::TAU];
+
+/// The knobs of free rounds but for those named.
+macro_rules! free_rounds {
+    ($($knob:ident),*) => { &[Knob::DATA_ROUNDS, Knob::LARGE_ETA, Knob::CLIP, Knob::ANY_DECAY $(, Knob::$knob)*] };
 }
 
 impl Method {
-    /// All of them; the position is also the position of its colour.
-    pub const ALL: [Method; 6] =
-        [Method::Zcdp, Method::Dp, Method::GradConstant, Method::GradSqrt, Method::PAdmm, Method::PAdmmUnclipped];
+    /// All that figures show; the position is also the position of its colour.
+    pub const ALL: [Method; 7] = [
+        Method::Zcdp,
+        Method::Dp,
+        Method::GradConstant,
+        Method::GradSqrt,
+        Method::PAdmm,
+        Method::PAdmmUnclipped,
+        Method::FreeRounds,
+    ];
 
     /// The word in file names and in the table of tuned parameters.
     pub fn name(self) -> &'static str {
@@ -102,6 +169,14 @@ impl Method {
             Method::GradSqrt => "zcdp-grad-nfl-sqrt",
             Method::PAdmm => "p-admm",
             Method::PAdmmUnclipped => "p-admm-unclipped",
+            Method::FreeRounds => "free-rounds",
+            Method::ZcdpEqual => "zcdp-nfl-equal",
+            Method::Without(Ingredient::Accounting) => "without-accounting",
+            Method::Without(Ingredient::Averaging) => "without-averaging",
+            Method::Without(Ingredient::Allocation) => "without-allocation",
+            Method::Without(Ingredient::Momentum) => "without-momentum",
+            Method::Without(Ingredient::Prox) => "without-prox",
+            Method::Without(Ingredient::Acceleration) => "without-acceleration",
         }
     }
 
@@ -114,73 +189,120 @@ impl Method {
             Method::GradSqrt => "zCDP-grad-NFL, 1/sqrt(n)",
             Method::PAdmm => "P-ADMM",
             Method::PAdmmUnclipped => "P-ADMM unclipped, not private",
+            Method::FreeRounds => "free rounds",
+            Method::ZcdpEqual => "zCDP-NFL, equal terms",
+            Method::Without(_) => "free rounds without one part",
         }
     }
 
-    /// The name in the registry of algorithms.
-    fn algorithm(self) -> &'static str {
-        match self {
-            Method::GradConstant | Method::GradSqrt => "zcdp-grad-nfl",
-            other => other.name(),
-        }
-    }
-
-    /// Whether it has a penalty rho, and whether it has a step size.
-    fn has(self) -> (bool, bool) {
-        match self {
-            Method::Zcdp | Method::Dp => (true, true),
-            Method::GradConstant | Method::GradSqrt => (false, true),
-            Method::PAdmm | Method::PAdmmUnclipped => (true, false),
-        }
+    /// How it is tuned.
+    pub fn candidate(self) -> Candidate {
+        const PAPER: &str = "privacy.accountant=paper";
+        const FREE: &str = "algorithm={name=\"free-rounds\"}";
+        let (fixed, knobs): (&'static [&'static str], &'static [Knob]) = match self {
+            Method::Zcdp => (&["algorithm={name=\"zcdp-nfl\"}", PAPER], ADMM),
+            Method::Dp => (&["algorithm={name=\"dp-nfl\"}", PAPER], ADMM),
+            Method::GradConstant => (&["algorithm={name=\"zcdp-grad-nfl\", decay=\"constant\"}", PAPER], GRADIENT),
+            Method::GradSqrt => (&["algorithm={name=\"zcdp-grad-nfl\", decay=\"sqrt\"}", PAPER], GRADIENT),
+            Method::PAdmm => (&["algorithm={name=\"p-admm\"}", PAPER], EXACT_ADMM),
+            Method::PAdmmUnclipped => (&["algorithm={name=\"p-admm-unclipped\"}", PAPER], EXACT_ADMM),
+            Method::ZcdpEqual => (
+                &["algorithm={name=\"zcdp-nfl\"}"],
+                &[Knob::RHO, Knob::ETA, Knob::CLIP, Knob::TAU, Knob::DECAY, Knob::AVERAGE],
+            ),
+            Method::FreeRounds => (&[FREE], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE)),
+            Method::Without(Ingredient::Accounting) => (&[FREE, PAPER], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE)),
+            Method::Without(Ingredient::Averaging) => {
+                (&[FREE, "algorithm.average=0"], free_rounds!(STEEP_TAU, MOMENTUM))
+            }
+            Method::Without(Ingredient::Allocation) => (&[FREE], free_rounds!(MOMENTUM, AVERAGE)),
+            Method::Without(Ingredient::Momentum) => (&[FREE], free_rounds!(STEEP_TAU, AVERAGE)),
+            Method::Without(Ingredient::Prox) => {
+                (&[FREE, "algorithm.prox=false"], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE))
+            }
+            Method::Without(Ingredient::Acceleration) => {
+                (&[FREE, "algorithm.mixing=metropolis"], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE))
+            }
+        };
+        Candidate { fixed, knobs }
     }
 }
 
-/// What tuning decides.
+/// The network and the data on which methods are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Parameters {
-    /// The penalty; unused by the subgradient method.
-    pub rho: f64,
-    /// The step size; unused by P-ADMM.
-    pub eta: f64,
-    /// Whether zCDP-NFL's step shrinks with 1/sqrt(n).
-    pub shrinking: bool,
-    /// c1.
-    pub clip: f64,
-    /// Growth of the budget from round to round.
-    pub tau: f64,
+pub struct Setting {
+    /// K.
+    pub clients: usize,
+    /// Who speaks with whom.
+    pub topology: Topology,
+    /// Ratio of the largest to the least variance of a feature.
+    pub condition: f64,
 }
 
-/// Whether this method's step shrinks with 1/sqrt(n).
-fn is_shrinking(method: Method, parameters: &Parameters) -> bool {
-    match method {
-        Method::GradConstant => false,
-        Method::GradSqrt => true,
-        _ => parameters.shrinking,
+/// Who speaks with whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topology {
+    /// Random, with this mean degree.
+    Degree(u32),
+    /// Each with the one before and the one after.
+    Ring,
+}
+
+impl Topology {
+    /// The word in tables.
+    pub fn name(self) -> String {
+        match self {
+            Topology::Degree(degree) => format!("degree{degree}"),
+            Topology::Ring => "ring".into(),
+        }
     }
 }
 
-/// The study of one curve.
-pub fn study(problem: Problem, method: Method, epsilon: f64, parameters: &Parameters, seed: u64, trials: u32) -> Study {
-    let (has_rho, has_eta) = method.has();
-    let mut algorithm = format!("name = \"{}\"\n", method.algorithm());
-    if has_rho {
-        let _ = writeln!(algorithm, "rho = {}", parameters.rho);
+impl Setting {
+    /// The paper's: 50 clients, 3 neighbours on average, features alike.
+    pub const PAPER: Setting = Setting { clients: 50, topology: Topology::Degree(3), condition: 1.0 };
+
+    /// The word in tables of tuned parameters.
+    pub fn name(self) -> String {
+        format!("k{}-{}-condition{}", self.clients, self.topology.name(), self.condition)
     }
-    if has_eta {
-        let decay = if is_shrinking(method, parameters) { "sqrt" } else { "constant" };
-        let _ = writeln!(algorithm, "eta = {}\ndecay = \"{decay}\"", parameters.eta);
+}
+
+/// One comparison: what is solved, where, by which method, at which total epsilon.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Case {
+    /// Where.
+    pub setting: Setting,
+    /// What is solved.
+    pub problem: Problem,
+    /// By which method.
+    pub method: Method,
+    /// At which total epsilon.
+    pub epsilon: f64,
+}
+
+impl Case {
+    /// The study of this case, if these parameters can be used together.
+    pub fn study(&self, parameters: &Parameters, seed: u64, trials: u32) -> Result<Study, StudyError> {
+        let Case { setting, problem, method, epsilon } = *self;
+        let graph = match setting.topology {
+            Topology::Degree(degree) => format!("kind = \"random\"\nmean_degree = {degree}"),
+            Topology::Ring => "kind = \"ring\"".into(),
+        };
+        let place = if setting == Setting::PAPER { String::new() } else { format!("-{}", setting.name()) };
+        let text = format!(
+            "name = \"{}-{}-eps{epsilon}{place}\"\nseed = {seed}\nrounds = {ROUNDS}\n[problem]\n{}\
+             [data]\nsource = \"synthetic\"\nclients = {}\nrecords = 50\nfeatures = 8\nnoise = 0.1\ncondition = {}\n\
+             [graph]\n{graph}\n[privacy]\nepsilon = {epsilon}\ndelta = {DELTA}\n\
+             [simulation]\ntrials = {trials}\nredraw = \"all\"\n",
+            problem.name(),
+            method.name(),
+            problem.table(),
+            setting.clients,
+            setting.condition,
+        );
+        let mut document = Document::parse(&text, "experiment")?;
+        parameters.apply(&method.candidate(), &mut document)?;
+        Study::read(&document)
     }
-    let text = format!(
-        "name = \"{}-{}-eps{epsilon}\"\nseed = {seed}\nrounds = {ROUNDS}\n[problem]\n{}\
-         [data]\nsource = \"synthetic\"\nclients = 50\nrecords = 50\nfeatures = 8\nnoise = 0.1\n\
-         [graph]\nkind = \"random\"\nmean_degree = 3\n[algorithm]\n{algorithm}\
-         [privacy]\nepsilon = {epsilon}\ndelta = {DELTA}\ntau = {}\nclip = {}\naccountant = \"paper\"\n\
-         [simulation]\ntrials = {trials}\nredraw = \"all\"\n",
-        problem.name(),
-        method.name(),
-        problem.table(),
-        parameters.tau,
-        parameters.clip,
-    );
-    Study::parse(&text, "experiment").expect("parameters come from ranges that are valid")
 }

@@ -7,7 +7,7 @@ use undertone_core::records::Scratch;
 use undertone_core::study::Study;
 
 use super::figures::Runs;
-use super::{EPSILONS, LEARNING_EPSILON, Method, Problem};
+use super::{Case, EPSILONS, LEARNING_EPSILON, Method, Problem, Setting};
 use crate::data::Population;
 use crate::plot::{Chart, Curve, PALETTE};
 use crate::run::{SimError, run};
@@ -27,7 +27,7 @@ pub enum Verdict {
 
 /// How one comparison came out, with 95% confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+pub(super) enum Comparison {
     For,
     Against,
     Unclear,
@@ -45,7 +45,7 @@ impl Verdict {
         }
     }
 
-    fn of(comparisons: &[Comparison]) -> Self {
+    pub(super) fn of(comparisons: &[Comparison]) -> Self {
         let any = |wanted| comparisons.contains(&wanted);
         match (any(Comparison::For), any(Comparison::Against)) {
             (true, _) if comparisons.iter().all(|c| *c == Comparison::For) => Verdict::Holds,
@@ -92,7 +92,8 @@ impl Ratio {
         Self { mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() }
     }
 
-    fn text(self) -> String {
+    /// For readers.
+    pub fn text(self) -> String {
         format!("{:.2} times the error ({:.2} to {:.2})", self.mean, self.low, self.high)
     }
 }
@@ -110,12 +111,11 @@ fn student_975(n: usize) -> f64 {
     Z + (z3 + Z) / (4.0 * v) + (5.0 * Z.powi(5) + 16.0 * z3 + 3.0 * Z) / (96.0 * v * v)
 }
 
-/// The error of a rival in terms of that of zCDP-NFL.
-fn against_zcdp(runs: &Runs, problem: Problem, rival: Method, epsilon: f64) -> Option<Ratio> {
-    let errors = |method| -> Option<Vec<f64>> {
-        Some(runs.get(problem, method, epsilon)?.outcome.final_errors.iter().map(|e| e.w).collect())
-    };
-    Some(Ratio::of(&errors(rival)?, &errors(Method::Zcdp)?))
+/// The error of a case in terms of that of another method in its place.
+pub fn ratio(runs: &Runs, case: &Case, to: Method) -> Option<Ratio> {
+    let errors =
+        |case: &Case| -> Option<Vec<f64>> { Some(runs.get(case)?.outcome.final_errors.iter().map(|e| e.w).collect()) };
+    Some(Ratio::of(&errors(case)?, &errors(&Case { method: to, ..*case })?))
 }
 
 /// Judges a claim that rivals have at least `factor` times the error of zCDP-NFL.
@@ -129,7 +129,8 @@ fn ahead(
     let mut measured = Vec::new();
     let mut outcomes = Vec::new();
     for &(problem, rival, epsilon) in comparisons {
-        let Some(ratio) = against_zcdp(runs, problem, rival, epsilon) else {
+        let case = Case { setting: Setting::PAPER, problem, method: rival, epsilon };
+        let Some(ratio) = ratio(runs, &case, Method::Zcdp) else {
             outcomes.push(Comparison::NotRun);
             continue;
         };

@@ -1,0 +1,51 @@
+//! Reading a study, the same way for every verb.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use undertone_core::study::{Document, Study};
+use undertone_sim::plan::{self, PlanError};
+
+use crate::{Failure, with_bar};
+
+/// The document in a file, with its `--set`s.
+pub fn document(path: &Path, set: &[String]) -> Result<Document, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        let remedy = if e.kind() == ErrorKind::InvalidData { "save it as UTF-8 text" } else { "check the path" };
+        Failure::input(format!("{}: cannot be read ({e}); {remedy}", path.display()))
+    })?;
+    parse(&text, &path.display().to_string(), set)
+}
+
+/// The document in a text, with its `--set`s.
+pub fn parse(text: &str, origin: &str, set: &[String]) -> Result<Document, Failure> {
+    let mut document = Document::parse(text, origin).map_err(Failure::input)?;
+    for assignment in set {
+        document.set(assignment).map_err(Failure::input)?;
+    }
+    Ok(document)
+}
+
+/// The study of a document. `algorithm = "auto"` is planned first, which takes a while and looks at no data.
+pub fn resolve(document: &Document) -> Result<Study, Failure> {
+    if !plan::is_auto(document) {
+        return Study::read(document).map_err(Failure::input);
+    }
+    let study = with_bar("planning", |progress| plan::resolve(document, progress)).map_err(failed)?;
+    eprintln!("note: algorithm = \"auto\" is {}: {}", study.algorithm.name(), chosen(&study));
+    Ok(study)
+}
+
+/// The parameters that planning chose, on one line.
+fn chosen(study: &Study) -> String {
+    let mut parts: Vec<String> = study.algorithm.settings().iter().map(|(key, v)| format!("{key} = {v}")).collect();
+    if let Some(privacy) = &study.privacy {
+        parts.extend([format!("clip = {}", privacy.clip.get()), format!("tau = {}", privacy.tau)]);
+    }
+    parts.join(", ")
+}
+
+/// Whatever stops a plan is something in the study.
+pub fn failed(error: PlanError) -> Failure {
+    Failure::input(error)
+}

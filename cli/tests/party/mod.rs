@@ -1,0 +1,183 @@
+//! A study among real processes, with its keys and data in a folder of its own.
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub fn undertone() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_undertone"))
+}
+
+/// What went to standard error.
+pub fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A port that nothing else in this process gets: below those that the system hands out by itself, each once.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let offset = std::process::id().wrapping_mul(101).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let port = 10_000 + offset as u16;
+        if UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// A study with its keys and data in a folder.
+pub struct Party {
+    pub folder: tempfile::TempDir,
+    pub names: Vec<String>,
+    metrics: Vec<u16>,
+    pub rounds: u32,
+}
+
+impl Party {
+    pub fn new(count: usize, rounds: u32, graph: &str, noise: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let names: Vec<String> = (0..count).map(|k| format!("site{k}")).collect();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let mut study = format!(
+            "name = \"trial\"\nseed = 11\nrounds = {rounds}\n\
+             [problem]\nloss = \"squared\"\nregularizer = \"l2\"\nlambda = 0.01\n\
+             [data]\nsource = \"folder\"\npath = \"data\"\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\nintercept = true\n\
+             bounds.a = [0, 10]\nbounds.b = [0, 10]\nbounds.y = [0, 10]\n\
+             [graph]\n{graph}\n\
+             [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n\
+             [privacy]\nepsilon = 3.0\ndelta = 1e-5\nclip = 0.5\nnoise = \"{noise}\"\n"
+        );
+        for (k, name) in names.iter().enumerate() {
+            let output = undertone().arg("keygen").arg(folder.path().join(format!("{name}.key"))).output().unwrap();
+            assert!(output.status.success(), "{}", errors(&output));
+            let id = String::from_utf8(output.stdout).unwrap();
+            let port = free_port();
+            study += &format!("[client.{name}]\nid = \"{}\"\naddress = \"127.0.0.1:{port}\"\n", id.trim());
+            let mut table = String::from("a,b,y\n");
+            for j in 0..400 {
+                let (a, b) = ((j * 7 + k * 3) % 101, (j * 13 + k * 5) % 97);
+                let (a, b) = (a as f64 / 10.1, b as f64 / 9.7);
+                table += &format!("{a:.3},{b:.3},{:.3}\n", (2.0 + 0.5 * a - 0.2 * b).clamp(0.0, 10.0));
+            }
+            std::fs::write(folder.path().join(format!("data/{name}.csv")), table).unwrap();
+        }
+        std::fs::write(folder.path().join("study.toml"), study).unwrap();
+        let metrics = names.iter().map(|_| free_port()).collect();
+        Self { folder, names, metrics, rounds }
+    }
+
+    pub fn path(&self, part: &str) -> PathBuf {
+        self.folder.path().join(part)
+    }
+
+    pub fn state(&self, k: usize) -> PathBuf {
+        self.path(&format!("state-{}", self.names[k]))
+    }
+
+    pub fn log(&self, k: usize) -> PathBuf {
+        self.path(&format!("{}.log", self.names[k]))
+    }
+
+    pub fn command(&self, k: usize) -> Command {
+        let mut command = undertone();
+        command.current_dir(self.folder.path()).arg("peer").args(["--study", "study.toml"]);
+        command.arg("--key").arg(format!("{}.key", self.names[k]));
+        command.arg("--data").arg(format!("data/{}.csv", self.names[k])).arg("--state").arg(self.state(k));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub fn spawn(&self, k: usize, more: &[&str]) -> Child {
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log(k)).unwrap();
+        let port = format!("127.0.0.1:{}", self.metrics[k]);
+        let mut command = self.command(k);
+        command.args(["--metrics", &port]).args(more).stdout(Stdio::null()).stderr(log);
+        command.spawn().unwrap()
+    }
+
+    pub fn spawn_all(&self, more: &[&str]) -> Vec<Child> {
+        (0..self.names.len()).map(|k| self.spawn(k, more)).collect()
+    }
+
+    /// The round that a peer's metrics page shows.
+    pub fn round(&self, k: usize) -> Option<u32> {
+        let page = self.page(k)?;
+        page.lines().find_map(|line| line.strip_prefix("undertone_round ")?.parse().ok())
+    }
+
+    pub fn page(&self, k: usize) -> Option<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.metrics[k])).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut page = String::new();
+        stream.read_to_string(&mut page).ok()?;
+        Some(page)
+    }
+
+    pub fn result(&self, k: usize, file: &str) -> Value {
+        let folder = results(&self.state(k));
+        serde_json::from_str(&std::fs::read_to_string(folder.join(file)).unwrap()).unwrap()
+    }
+
+    pub fn logs(&self) -> String {
+        let log = |k| format!("--- {}\n{}", self.names[k], std::fs::read_to_string(self.log(k)).unwrap_or_default());
+        (0..self.names.len()).map(log).collect()
+    }
+}
+
+pub fn results(state: &Path) -> PathBuf {
+    let folders = std::fs::read_dir(state).unwrap().map(|e| e.unwrap().path());
+    folders.into_iter().find(|path| path.is_dir()).expect("a folder of results")
+}
+
+/// Waits for processes that must end well within two minutes.
+pub fn wait(party: &Party, children: &mut [Child]) {
+    let started = Instant::now();
+    for child in children.iter_mut() {
+        loop {
+            match child.try_wait().unwrap() {
+                Some(status) => {
+                    assert!(status.success(), "{status}\n{}", party.logs());
+                    break;
+                }
+                None if started.elapsed() > Duration::from_secs(120) => panic!("hangs\n{}", party.logs()),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+/// Waits until something holds.
+pub fn until(what: &str, holds: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+pub fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect()
+}
+
+pub fn distance(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
+}
+
+pub fn simulate(party: &Party, more: &[&str], out: &str) -> Value {
+    let output = undertone()
+        .current_dir(party.folder.path())
+        .args(["simulate", "study.toml", "--out", out])
+        .args(more)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = std::fs::read_to_string(party.path(out).join("model.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}

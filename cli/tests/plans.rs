@@ -1,0 +1,108 @@
+//! `undertone plan` and `algorithm = "auto"`, and free rounds between real processes.
+
+mod party;
+
+use party::{Party, errors, numbers, simulate, undertone, wait};
+use serde_json::Value;
+
+const ZCDP: &str = "[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n";
+const FREE: &str = "[algorithm]\nname = \"free-rounds\"\ndata_rounds = 8\neta = 0.6\n";
+
+/// Changes the study of a party.
+fn rewrite(party: &Party, change: impl Fn(String) -> String) {
+    let path = party.path("study.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let changed = change(text.clone());
+    assert_ne!(text, changed);
+    std::fs::write(path, changed).unwrap();
+}
+
+fn statement(party: &Party, k: usize, what: &str) -> u64 {
+    party.result(k, "statement.json")["rounds"][what].as_u64().unwrap()
+}
+
+#[test]
+fn free_rounds_between_processes_match_the_simulator_and_the_ledger_shows_what_was_free() {
+    let party = Party::new(4, 60, "kind = \"ring\"", "fast");
+    rewrite(&party, |text| text.replace(ZCDP, FREE));
+    wait(&party, &mut party.spawn_all(&["--rehearsal"]));
+    let expected = simulate(&party, &[], "run");
+    for k in 0..4 {
+        let model = party.result(k, "model.json");
+        assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
+        let counts = ["computed", "mixed", "withheld"].map(|what| statement(&party, k, what));
+        assert_eq!(counts, [8, 52, 0]);
+    }
+    let ledger = |more: &[&str]| {
+        let output = undertone().args(["ledger", "show"]).arg(party.state(0)).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let run = &serde_json::from_str::<Value>(&ledger(&["--json"])).unwrap()["studies"][0];
+    assert_eq!([&run["computed"], &run["mixed"], &run["withheld"]].map(|v| v.as_u64().unwrap()), [8, 52, 0]);
+    assert!(ledger(&[]).contains("mixed"), "{}", ledger(&[]));
+}
+
+#[test]
+fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
+    let party = Party::new(3, 20, "kind = \"ring\"", "fast");
+    rewrite(&party, |text| {
+        let text = text.replace(ZCDP, "").replace("clip = 0.5\n", "");
+        format!("algorithm = \"auto\"\n{text}[plan]\nrecords = 400\n")
+    });
+    wait(&party, &mut party.spawn_all(&["--rehearsal"]));
+    let expected = simulate(&party, &[], "run");
+    for k in 0..3 {
+        assert!(std::fs::read_to_string(party.log(k)).unwrap().contains("algorithm = \"auto\" is"), "client {k}");
+        let model = party.result(k, "model.json");
+        assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
+    }
+    // The planned study is the one that was run.
+    let output = undertone().current_dir(party.folder.path()).args(["plan", "study.toml"]).output().unwrap();
+    assert!(output.status.success(), "{}", errors(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "no data was read",
+        "Phi_min(L-) 3.0000",
+        "epsilon at delta 1e-5 by accountant: paper",
+        "free-rounds",
+        "noise of",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    std::fs::rename(party.path("planned.toml"), party.path("study.toml")).unwrap();
+    assert_eq!(simulate(&party, &[], "again")["scaled"], expected["scaled"]);
+}
+
+#[test]
+fn plans_are_written_beside_the_study_and_over_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = "rounds = 10\nalgorithm = \"auto\"\nproblem = { loss = \"squared\" }\ngraph = { kind = \"star\" }\n\
+                 data = { source = \"synthetic\", clients = 4, records = 30, features = 2 }\n\
+                 privacy = { epsilon = 3, delta = 1e-5 }\n";
+    std::fs::create_dir(folder.path().join("here")).unwrap();
+    std::fs::write(folder.path().join("here/study.toml"), study).unwrap();
+    let plan = |more: &[&str]| {
+        undertone().current_dir(folder.path()).args(["plan", "here/study.toml"]).args(more).output().unwrap()
+    };
+    let output = plan(&["--json"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["algorithms"].as_array().unwrap().len(), 5);
+    assert_eq!((json["clients"].as_u64(), json["edges"].as_u64()), (Some(4), Some(3)));
+    assert!(folder.path().join("here/planned.toml").exists());
+    assert!(plan(&["--set", "privacy.epsilon=2"]).status.success());
+    let second = std::fs::read_to_string(folder.path().join("here/planned-2.toml")).unwrap();
+    assert!(second.contains("epsilon = 2.0"), "{second}");
+    for (more, word) in [
+        (&["--out", "here/planned.toml"][..], "already a file"),
+        (&["--out", "nowhere/planned.toml"], "cannot be written"),
+        (&["--set", "privacy.epsilon=-1"], "privacy.epsilon"),
+    ] {
+        let output = plan(more);
+        assert!(errors(&output).contains(word), "{more:?}: {}", errors(&output));
+        assert_eq!(output.status.code(), Some(2));
+    }
+    let output = undertone().args(["plan", "missing.toml"]).output().unwrap();
+    assert!(errors(&output).contains("check the path"));
+}
