@@ -1,7 +1,7 @@
 //! `undertone peer`: one party of a study on a real network.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +10,11 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use undertone_core::node::OnLoss;
+use undertone_core::study::Study;
 use undertone_peer::run::{self, Options, Report, Started, Update};
+use undertone_peer::state::PLANNED;
 use undertone_peer::{PeerError, keys};
+use undertone_sim::plan;
 
 use crate::{Failure, digits, print, study};
 
@@ -112,13 +115,36 @@ pub fn failed(error: PeerError) -> Failure {
     }
 }
 
+/// The study. What is planned is planned once: it is kept in the state folder, so that a restart goes on with it at once, also
+/// with a later version that would plan otherwise.
+fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
+    let document = study::document(&arguments.study, &[])?;
+    if !plan::is_auto(&document) {
+        return Ok(study::resolve(&document)?.0);
+    }
+    let unreadable = |path: &Path, e: std::io::Error| Failure::machine(format!("{}: {e}", path.display()));
+    let bytes = std::fs::read(&arguments.study).map_err(|e| unreadable(&arguments.study, e))?;
+    let kept = arguments.state.join(format!("{PLANNED}{}.toml", &blake3::hash(&bytes).to_hex()[..16]));
+    if let Ok(text) = std::fs::read_to_string(&kept) {
+        return Study::parse(&text, &kept.display().to_string()).map_err(Failure::input);
+    }
+    let (planned, chosen) = study::resolve(&document)?;
+    tracing::info!(kept = %kept.display(), "{}", chosen.unwrap_or_default());
+    let partial = kept.with_extension("partial");
+    std::fs::create_dir_all(&arguments.state)
+        .and_then(|()| std::fs::write(&partial, planned.to_toml()))
+        .and_then(|()| std::fs::rename(&partial, &kept))
+        .map_err(|e| unreadable(&kept, e))?;
+    Ok(planned)
+}
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let bar = ProgressBar::new(1).with_style(
         ProgressStyle::with_template("{prefix} [{bar:40}] round {pos}/{len} {msg} {elapsed}")
             .expect("a fixed template"),
     );
     start_log(arguments.log, &bar);
-    let study = study::resolve(&study::document(&arguments.study, &[])?)?;
+    let study = read_study(arguments)?;
     let options = Options {
         study: Arc::new(study),
         identity: Arc::new(keys::read(&arguments.key).map_err(failed)?),

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use undertone_core::study::{DataSpec, Study};
 use undertone_sim::plan::{self, Plan, Row};
 
 use crate::{Failure, digits, print, study, with_bar};
@@ -40,8 +41,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         _ => Failure::input(format!("{}: cannot be written ({e}); check the folder", out.display())),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(failed)?;
-    file.write_all(plan.recommended().study.to_toml().as_bytes()).map_err(failed)?;
+    file.write_all(found_from_anywhere(plan.recommended().study.clone(), arguments)?.to_toml().as_bytes())
+        .map_err(failed)?;
     print(&if arguments.json { as_json(&plan, &out).to_string() } else { report(&plan, &out) })
+}
+
+/// A study that goes elsewhere must still find its data.
+fn found_from_anywhere(mut planned: Study, arguments: &Arguments) -> Result<Study, Failure> {
+    let folder = arguments.study.parent().unwrap_or(Path::new(""));
+    if let (Some(_), DataSpec::Files { path: Some(path), .. }) = (&arguments.out, &planned.data) {
+        let path = std::path::absolute(folder.join(path)).map_err(|e| Failure::input(format!("data.path: {e}")))?;
+        planned.set_data_path(&path.display().to_string());
+    }
+    Ok(planned)
 }
 
 /// The first of planned.toml, planned-2.toml, ... beside the study that is free.
@@ -82,7 +94,7 @@ fn report(plan: &Plan, out: &Path) -> String {
         let factor = spectrum.noise_factor();
         let _ = writeln!(
             text,
-            "           the paper's bound multiplies the noise by {factor:.4}: it adds at most {bound:.3e} to the objective of \
+            "           the paper's bound multiplies the noise by {factor:.4}; by it, noise adds {bound:.3e} to the objective of \
              zcdp-nfl below"
         );
     }

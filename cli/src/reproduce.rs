@@ -40,7 +40,7 @@ pub struct Arguments {
     full: bool,
 
     /// Tune what is drawn anew, with equal effort for every method, in place of the parameters that come with the program
-    /// (half an hour; an hour with --full)
+    /// (half an hour on two cores; an hour and a half with --full)
     #[arg(long)]
     tune: bool,
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use undertone_core::study::{DataSpec, Layout, Study};
+use undertone_core::study::{DataSpec, Study};
 use undertone_sim::{Outcome, SimError, folder};
 
 use crate::new::EXAMPLE;
@@ -36,9 +36,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let study = read(arguments)?;
-    let made_up =
-        matches!(study.data, DataSpec::Synthetic { .. } | DataSpec::Files { layout: Layout::StandIn { .. }, .. });
-    if arguments.data.is_some() && made_up {
+    if arguments.data.is_some() && study.data.is_made_up() {
         return Err(Failure::input("--data: the study makes up its data; set data.source to folder, column or split"));
     }
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
@@ -70,7 +68,10 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
         None => study::parse(EXAMPLE, "the example study", &arguments.set)?,
         Some(path) => study::document(path, &arguments.set)?,
     };
-    let mut study = study::resolve(&document)?;
+    let (mut study, chosen) = study::resolve(&document)?;
+    if let Some(chosen) = chosen {
+        eprintln!("note: {chosen}");
+    }
     let folder = arguments.study.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
     let own = match &study.data {
         DataSpec::Files { path: Some(path), .. } => Some(folder.join(path)),

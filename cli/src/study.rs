@@ -26,14 +26,15 @@ pub fn parse(text: &str, origin: &str, set: &[String]) -> Result<Document, Failu
     Ok(document)
 }
 
-/// The study of a document. `algorithm = "auto"` is planned first, which takes a while and looks at no data.
-pub fn resolve(document: &Document) -> Result<Study, Failure> {
+/// The study of a document, and what was chosen for it. `algorithm = "auto"` is planned first, which takes a while and looks
+/// at no data.
+pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> {
     if !plan::is_auto(document) {
-        return Study::read(document).map_err(Failure::input);
+        return Ok((Study::read(document).map_err(Failure::input)?, None));
     }
     let study = with_bar("planning", |progress| plan::resolve(document, progress)).map_err(failed)?;
-    eprintln!("note: algorithm = \"auto\" is {}: {}", study.algorithm.name(), chosen(&study));
-    Ok(study)
+    let chosen = format!("algorithm = \"auto\" is {}: {}", study.algorithm.name(), chosen(&study));
+    Ok((study, Some(chosen)))
 }
 
 /// The parameters that planning chose, on one line.

@@ -6,6 +6,7 @@
 //! DIR/NAME-HASH/          the result of one study
 //! ```
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -90,6 +91,8 @@ pub struct StateFolder {
 
 const LEDGER: &str = "ledger";
 const LOCK: &str = "lock";
+/// Names of planned studies begin with this; they are there before the ledger is.
+pub const PLANNED: &str = "planned-";
 
 impl StateFolder {
     /// Takes a folder, or makes one. The lock goes when the process ends, however it ends.
@@ -112,7 +115,8 @@ impl StateFolder {
         let entries = fs::read_dir(path).map_err(|e| broken("the state folder cannot be listed", e))?;
         let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
         let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
-        if is_new && names.iter().any(|name| name != LOCK && name != LEDGER) {
+        let expected = |name: &OsString| name == LOCK || name == LEDGER || name.to_string_lossy().starts_with(PLANNED);
+        if is_new && !names.iter().all(expected) {
             return Err(PeerError::Input(format!(
                 "{}: holds files but no ledger, or an empty one; if its ledger was lost, what this data has spent is unknown and it must not \
                  take part in a study again; if the folder is a wrong one, give another",

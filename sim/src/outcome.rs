@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Budget};
 use undertone_core::regularizer::Regularizer;
-use undertone_core::study::{DataSpec, Layout, NoiseKind, Privacy, RegularizerSpec, Study};
+use undertone_core::study::{NoiseKind, Privacy, RegularizerSpec, Study};
 use undertone_data::Model;
 
 use crate::central::Central;
@@ -104,9 +104,7 @@ impl Outcome {
                 "noise = \"secure\": drawn from the operating system, so the seed does not repeat this run".into(),
             ),
         }
-        let made_up =
-            matches!(study.data, DataSpec::Synthetic { .. } | DataSpec::Files { layout: Layout::StandIn { .. }, .. });
-        if !made_up && study.privacy.is_some() {
+        if !study.data.is_made_up() && study.privacy.is_some() {
             notices.push(
                 "this folder is for the eyes of whoever may see the records: w, clients.csv, errors and objectives are \
                  computed from them without noise"

@@ -101,6 +101,9 @@ fn what_the_study_says_about_clip_and_tau_is_kept() {
         let privacy = row.study.privacy.unwrap();
         assert_eq!((privacy.clip.get(), privacy.tau), (0.75, 1.0), "{}", row.algorithm);
     }
+    // Also where it suits few algorithms only.
+    let steep = planned(&FILES.replace("noise = \"secure\"", "tau = 0.2").replace("rounds = 30", "rounds = 100"));
+    assert!(steep.unwrap().rows.iter().all(|row| row.study.privacy.unwrap().tau == 0.2));
     // With an algorithm of its own, they belong to that one.
     let named = text.replace("algorithm = \"auto\"", "algorithm = { name = \"zcdp-nfl\", rho = 1, eta = 1 }");
     assert!(planned(&named).unwrap().rows.iter().any(|row| row.study.privacy.unwrap().clip.get() != 0.75));
@@ -113,10 +116,31 @@ fn what_cannot_be_planned_says_what_is_missing() {
     refused(&FILES.replace("records = 40", "records = [1, 2]"), "lists 2 numbers for 6 clients");
     refused(&FILES.replace("epsilon = 4", "phi1 = 0.1"), "privacy.phi1");
     refused(&FILES.replace("clients = 6", "clients = 6\nrcords = 1"), "did you mean \"records\"");
+    refused(&format!("{FILES}[client.2]\nphi1 = 0.1\n"), "phi1 of its own");
+    refused(&format!("{FILES}[client.north]\neta = 0.1\n"), "there is no client of that name");
+    refused(&FILES.replace("epsilon = 4", "epsilon = 4\ntau = 2"), "privacy.tau = 2");
+    let unsaid = FILES.replace("[privacy]\nepsilon = 4\ndelta = 1e-5\nnoise = \"secure\"\n", "");
+    refused(&unsaid, "privacy is missing; write a table");
     refused(&FILES.replace("rounds = 30", "rounds = 300000"), "too large to plan");
     refused(&FILES.replace("loss = \"absolute\"", "loss = \"abs\""), "problem.loss");
     let error = Study::parse(FILES, "test").unwrap_err().to_string();
     assert!(error.contains("undertone plan"), "{error}");
+}
+
+/// Half a million records each are too many to draw: fewer are made up, and the budget makes up for it.
+#[test]
+fn large_studies_are_planned_with_fewer_records() {
+    let text = |records: usize, epsilon: f64| {
+        FILES
+            .replace("records = 40", &format!("records = {records}"))
+            .replace("epsilon = 4", &format!("epsilon = {epsilon}"))
+    };
+    let plan = planned(&text(500_000, 0.01)).unwrap();
+    assert_eq!(plan.records, [500_000]);
+    assert!(plan.rows.iter().all(|row| row.algorithm != "dp-nfl"), "whose noise does not follow from rho alone");
+    assert!(plan.recommended().error < 0.1, "{}", plan.recommended().error);
+    // So many records at so large a budget leave no noise that could be represented.
+    refused(&text(900_000_000, 1000.0), "no algorithm found a model");
 }
 
 #[test]

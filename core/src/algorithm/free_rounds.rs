@@ -175,8 +175,9 @@ impl Algorithm for FreeRounds {
     }
 
     fn refuses(&self, _: &Problem, _: usize, rounds: u32) -> Option<String> {
-        (self.data_rounds >= rounds)
-            .then(|| format!("data_rounds = {} must be less than rounds = {rounds}", self.data_rounds))
+        (self.data_rounds >= rounds).then(|| {
+            format!("data_rounds = {} must be less than rounds = {rounds}; change one of them", self.data_rounds)
+        })
     }
 
     /// Step sizes here weigh the clients' gradients in the network's mean; with different ones another problem would be

@@ -35,7 +35,7 @@ fn components_text(components: &[Vec<String>]) -> String {
 }
 
 /// A connected undirected graph; neighbours are listed by ascending id, which is the order of every sum over them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Graph {
     starts: Vec<u32>,
     neighbours: Vec<u32>,

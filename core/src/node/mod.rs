@@ -253,9 +253,9 @@ impl<D: Disk> Node<D> {
         self.setup.study.algorithm.dual_weight() > 0.0
     }
 
-    /// gamma_k, if the algorithm has a dual.
+    /// gamma_k; empty if the algorithm has no dual.
     pub fn dual(&self) -> &[f64] {
-        &self.memory[..self.limits.features]
+        if self.has_dual() { &self.memory[..self.limits.features] } else { &[] }
     }
 
     /// The neighbours that are left, and whether each is connected.

@@ -107,6 +107,13 @@ pub enum DataSpec {
     },
 }
 
+impl DataSpec {
+    /// Whether the records are drawn at random and belong to nobody.
+    pub fn is_made_up(&self) -> bool {
+        matches!(self, DataSpec::Synthetic { .. } | DataSpec::Files { layout: Layout::StandIn { .. }, .. })
+    }
+}
+
 /// How files divide into clients.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Layout {

@@ -78,7 +78,11 @@ impl Document {
 
     /// Applies one `key=value` from the command line. What is not TOML is taken as text.
     pub fn set(&mut self, assignment: &str) -> Result<(), StudyError> {
-        let place = format!("--set {assignment}");
+        self.assign(assignment, format!("--set {assignment}"))
+    }
+
+    /// Applies one `key=value`; `place` is where messages say it stands.
+    pub fn assign(&mut self, assignment: &str, place: String) -> Result<(), StudyError> {
         let wrong = |message: &str| StudyError { place: place.clone(), message: message.into() };
         let (key, value) = assignment.split_once('=').ok_or_else(|| wrong("write it as key=value"))?;
         let path = key_path(key).ok_or_else(|| wrong("the key cannot be read; write it as table.key=value"))?;

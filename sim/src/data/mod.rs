@@ -38,6 +38,7 @@ impl Population {
                 Self::fill(names, records, *features, |client, m, storage| law.draw(client, m, clip, storage))
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
+                ensure_memory(clients.len(), records, schema.feature_names().len())?;
                 let law = stand_in::Law::new(study.seed, trial, schema, *noise, classification);
                 let draw = |(k, name): (usize, &String)| law.draw(k, name, records[k % records.len()]);
                 let loaded = clients.iter().enumerate().map(draw).collect();
@@ -136,8 +137,8 @@ impl Population {
 /// Refuses what does not fit the machine, before the machine finds out the hard way.
 fn ensure_memory(clients: usize, sizes: &[usize], features: usize) -> Result<(), DataError> {
     let records: usize = (0..clients).map(|k| records::size(sizes[k % sizes.len()], features)).sum();
-    // The records, and five vectors per client while a trial runs.
-    let bytes = (records + 5 * clients * features).saturating_mul(size_of::<f64>());
+    // The records, and up to seven vectors per client while a trial runs.
+    let bytes = (records + 7 * clients * features).saturating_mul(size_of::<f64>());
     let reservable = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
     let available = available_memory();
     if reservable && available.is_none_or(|available| bytes <= available) {

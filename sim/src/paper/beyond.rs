@@ -244,7 +244,8 @@ pub fn section(runs: &Runs, full: bool) -> Result<String, String> {
     }
     body += "</table></div>";
     body += "<h3>What each part contributes</h3><p class=lead>How many times the error grows when one part is taken out and all else is \
-             tuned anew with the same effort, at epsilon 1 on the paper's network.</p><div class=wide><table><tr><th>without";
+             tuned anew with the same effort, at epsilon 1 on the paper's network. A search has luck of its own: two that are alike may end a \
+             factor of two apart, so smaller differences say little.</p><div class=wide><table><tr><th>without";
     for cell in ingredient_places() {
         let _ = write!(body, "<th>{}, {}", cell.problem.name(), features(cell.setting.condition));
     }

@@ -4,17 +4,20 @@
 //! and the one with the least error is recommended. The same study gives the same plan everywhere: the search is seeded,
 //! and its effort follows from the size of the problem, not from the speed of the machine.
 
+mod made_up;
+
 use thiserror::Error;
 use undertone_core::algorithm::Facts;
-use undertone_core::graph::{Graph, GraphError, GraphSpec, Spectrum};
+use undertone_core::graph::{Graph, GraphError, Spectrum};
 use undertone_core::message::Limits;
 use undertone_core::names::Names;
-use undertone_core::privacy::{Accountant, Budget, NoiseScale, Rho};
+use undertone_core::privacy::{Accountant, NoiseScale, Rho};
 use undertone_core::regularizer::Regularizer;
-use undertone_core::study::{DataSpec, Document, Layout, NoiseKind, RegularizerSpec, Study, StudyError};
+use undertone_core::study::{Document, RegularizerSpec, Study, StudyError};
 
-use crate::run::{Progress, Shared};
-use crate::tune::{Candidate, Found, Knob, Parameters, Stage, THOROUGH, error, tune};
+use crate::run::{Progress, Shared, SimError};
+use crate::tune::{Candidate, Found, Judged, Knob, Parameters, Stage, THOROUGH, error, tune};
+use made_up::MadeUp;
 
 /// A study that cannot be planned.
 #[derive(Debug, Error)]
@@ -28,6 +31,9 @@ pub enum PlanError {
     /// Something that planning needs is not said.
     #[error("{0}")]
     Missing(String),
+    /// Nothing of this shape can be run.
+    #[error("made-up data of this shape cannot be run: {0}")]
+    Run(#[from] SimError),
     /// It would take too long.
     #[error(
         "the study is too large to plan by simulation ({0:.0e} operations a run, at most {MOST_WORK:.0e}); name an algorithm and \
@@ -44,14 +50,10 @@ pub enum PlanError {
 
 /// Operations of one run beyond which nothing is planned: the smallest search would take minutes.
 const MOST_WORK: f64 = 1e9;
-/// Operations of one run beyond which fewer records are made up than the study has.
-const GOOD_WORK: f64 = 1e8;
-/// But not fewer than these.
-const FEWEST: usize = 30;
 /// Operations that the search for one algorithm may take, about ten seconds of one core.
 const WORK: f64 = 3e10;
-/// Added to the study's seed, so that a simulation of the planned study is not judged by the data it was planned on.
-const OTHER_DATA: u64 = 7_777_777;
+/// What a plan promises is the model that everybody gets.
+const JUDGED: Judged = Judged::Released;
 /// Trials behind the expected errors, and their draw of data, which the search did not see.
 const TRIALS: u32 = 20;
 const UNSEEN: u64 = 100;
@@ -115,6 +117,8 @@ pub struct Row {
 pub struct Plan {
     /// What each algorithm can be expected to do, best first; the first is the recommendation.
     pub rows: Vec<Row>,
+    /// Who they are.
+    pub names: Names,
     /// Who speaks with whom.
     pub graph: Graph,
     /// The extreme eigenvalues of the graph.
@@ -162,37 +166,52 @@ pub fn plan(document: &Document, progress: Progress) -> Result<Plan, PlanError> 
         parameters.apply(candidate, &mut document)?;
         Study::read(&document)
     };
-    // Any algorithm will do to read the rest of the study by, with a budget that does not grow.
-    let (_, any) = &CANDIDATES[3];
-    let even: Vec<Knob> = knobs(any).into_iter().filter(|knob| *knob != Knob::TAU).collect();
-    let study = build(any, &tune(&even, &[], None, &|_, _| None, &Shared::default()).parameters)?;
+    let study = readable(document, private)?;
     let made_up = MadeUp::of(&study)?;
     let shared = Shared::exact_only();
+    made_up.check(study.clone(), &shared)?;
     let mut rows = Vec::new();
     for (index, (algorithm, candidate)) in CANDIDATES.iter().enumerate() {
         progress(index as f64 / CANDIDATES.len() as f64);
+        // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be made up for.
+        if *algorithm == "dp-nfl" && made_up.fewer > 1.0 {
+            continue;
+        }
         let knobs: Vec<Knob> = knobs(candidate).into_iter().map(|knob| knob.within(study.rounds)).collect();
-        let on_made_up =
-            |parameters: &Parameters, draw: u64| Some(made_up.study(build(candidate, parameters).ok()?, draw));
+        let on_made_up = |parameters: &Parameters, draw: u64| made_up.study(build(candidate, parameters).ok()?, draw);
         // An exact minimiser in every step has a matrix to fill.
         let matrix = if *algorithm == "p-admm" { 1.0 + study.features() as f64 / 4.0 } else { 1.0 };
         let stages = stages(made_up.work * matrix, knobs.len());
-        let Found { parameters, error: searched } = tune(&knobs, &stages, None, &on_made_up, &shared);
-        if !searched.is_finite() {
-            continue;
-        }
-        let study = build(candidate, &parameters)?;
-        let error = error(made_up.study(study.clone(), UNSEEN), TRIALS, &shared) / made_up.graph.clients() as f64;
+        let Found { parameters, error: searched } = tune(&knobs, &stages, None, &on_made_up, JUDGED, &shared);
+        let Some(unseen) = on_made_up(&parameters, UNSEEN).filter(|_| searched.is_finite()) else { continue };
+        let error = error(unseen, TRIALS, JUDGED, &shared) / made_up.graph.clients() as f64;
         if error.is_finite() {
-            rows.push(Row { algorithm, study, parameters, error });
+            rows.push(Row { algorithm, study: build(candidate, &parameters)?, parameters, error });
         }
     }
     rows.sort_by(|a, b| a.error.total_cmp(&b.error));
     if rows.is_empty() {
         return Err(PlanError::Hopeless);
     }
-    let MadeUp { graph, records, .. } = made_up;
-    Ok(Plan { spectrum: graph.spectrum(), rows, graph, records })
+    let MadeUp { names, graph, records, .. } = made_up;
+    Ok(Plan { spectrum: graph.spectrum(), rows, names, graph, records })
+}
+
+/// The study with an algorithm that any budget suits, to read the rest of it by.
+fn readable(document: &Document, private: bool) -> Result<Study, StudyError> {
+    let mut document = document.clone();
+    let single = matches!(document.reader().integer("rounds", 1, 1), Ok(Some(1)));
+    let clients = document.reader().table("client").ok().flatten().map(|table| table.names()).unwrap_or_default();
+    let own_eta = clients.iter().any(|name| document.has(&format!("client.{name}.eta")));
+    let algorithm = match single || own_eta {
+        true => "{name=\"zcdp-nfl\", rho=1, eta=1}",
+        false => "{name=\"free-rounds\", data_rounds=1, eta=1}",
+    };
+    document.assign(&format!("algorithm={algorithm}"), "planning".into())?;
+    if private && document.has("privacy") && !document.has("privacy.clip") {
+        document.assign("privacy.clip=1", "planning".into())?;
+    }
+    Study::read(&document)
 }
 
 /// How thoroughly to search: fewer points where each takes longer.
@@ -202,110 +221,6 @@ fn stages(work: f64, knobs: usize) -> Vec<Stage> {
     let share = (WORK / (trials * work)).min(1.0) * (knobs as f64 / 7.0).min(1.0);
     let fewer = |stage: Stage| Stage { points: (stage.points as f64 * share).ceil() as usize, ..stage };
     THOROUGH.map(fewer).to_vec()
-}
-
-/// What takes the place of the study's records.
-struct MadeUp {
-    data: DataSpec,
-    graph: Graph,
-    /// M_k of the study.
-    records: Vec<usize>,
-    /// By how much fewer records are made up. The noise of a mean of M records has a scale of 1/M, so the same factor is
-    /// made up for in the budget: rho grows by its square.
-    fewer: f64,
-    /// Operations of one run, roughly.
-    work: f64,
-}
-
-impl MadeUp {
-    fn of(study: &Study) -> Result<Self, PlanError> {
-        if let Some(privacy) = &study.privacy
-            && let Budget::First(_) = privacy.budget
-        {
-            return Err(PlanError::Missing(
-                "privacy.phi1 gives every algorithm another total; write privacy.epsilon to compare them".into(),
-            ));
-        }
-        let (names, mut data) = stand_in(study)?;
-        let graph = study.build_graph(&names, 0)?;
-        let made = match &mut data {
-            DataSpec::Synthetic { records, .. } | DataSpec::Files { layout: Layout::StandIn { records, .. }, .. } => {
-                records
-            }
-            DataSpec::Files { .. } => unreachable!("made up above"),
-        };
-        let records = made.clone();
-        let mean = |records: &[usize]| records.iter().sum::<usize>() as f64 / records.len() as f64;
-        let work = |records: &[usize]| {
-            let (clients, edges) = (graph.clients() as f64, graph.edges() as f64);
-            let numbers = 4.0 * clients * mean(records) + 4.0 * edges + 20.0 * clients;
-            f64::from(study.rounds) * study.features() as f64 * numbers
-        };
-        let share = (GOOD_WORK / work(&records)).min(1.0);
-        made.iter_mut().for_each(|m| *m = ((*m as f64 * share) as usize).max(FEWEST.min(*m)));
-        let (fewer, work) = (mean(&records) / mean(made), work(made));
-        if work > MOST_WORK {
-            return Err(PlanError::TooLarge(work));
-        }
-        Ok(Self { data, graph, records, fewer, work })
-    }
-
-    /// The study on made-up data; `draw` picks the data.
-    fn study(&self, mut study: Study, draw: u64) -> Study {
-        study.data = self.data.clone();
-        study.seed = study.seed.wrapping_add(OTHER_DATA + draw) & i64::MAX as u64;
-        study.simulation.central = true;
-        if let Some(privacy) = &mut study.privacy {
-            privacy.noise = NoiseKind::Fast;
-            if let Budget::Epsilon(epsilon) = privacy.budget {
-                let rho = privacy.accountant.rho(epsilon, privacy.delta).get() * self.fewer * self.fewer;
-                let rho = Rho::new(rho).expect("a budget times a modest number");
-                privacy.budget = Budget::Epsilon(privacy.accountant.epsilon(rho, privacy.delta));
-            }
-        }
-        study
-    }
-}
-
-/// Made-up data of the study's shape.
-fn stand_in(study: &Study) -> Result<(Names, DataSpec), PlanError> {
-    let (layout, schema) = match &study.data {
-        DataSpec::Synthetic { clients, .. } => return Ok((Names::numbered(*clients), study.data.clone())),
-        DataSpec::Files { layout: Layout::StandIn { clients, .. }, .. } => {
-            return Ok((Names::listed(clients.clone()), study.data.clone()));
-        }
-        DataSpec::Files { layout, schema, .. } => (layout, schema),
-    };
-    let Some(plan) = &study.plan else {
-        return Err(PlanError::Missing(
-            "plan.records is missing; planning reads no data, so write about how many records each client has in a table [plan]"
-                .into(),
-        ));
-    };
-    let numbered = |count: usize| (1..=count).map(|k| k.to_string()).collect();
-    let clients: Vec<String> = match (layout, &study.graph) {
-        _ if study.clients.len() >= 2 && study.clients.values().all(|c| c.id.is_some()) => {
-            study.clients.keys().cloned().collect()
-        }
-        (Layout::Split(count), _) => numbered(*count),
-        (_, GraphSpec::Edges(edges)) => {
-            let mut names: Vec<String> = edges.iter().flat_map(|(a, b)| [a.clone(), b.clone()]).collect();
-            names.sort();
-            names.dedup();
-            names
-        }
-        _ => numbered(plan.clients.ok_or_else(|| {
-            PlanError::Missing("plan.clients is missing; write how many clients there will be".into())
-        })?),
-    };
-    if plan.records.len() != 1 && plan.records.len() != clients.len() {
-        let (listed, clients) = (plan.records.len(), clients.len());
-        return Err(PlanError::Missing(format!(
-            "plan.records lists {listed} numbers for {clients} clients; write one for all or one for each"
-        )));
-    }
-    let layout = Layout::StandIn { clients: clients.clone(), records: plan.records.clone(), noise: plan.noise };
-    Ok((Names::listed(clients), DataSpec::Files { layout, path: None, schema: schema.clone() }))
 }
 
 impl Plan {
@@ -343,7 +258,7 @@ impl Plan {
             degree: self.graph.degree(k),
             records: self.records[k % self.records.len()],
             clip: privacy.clip,
-            eta: None,
+            eta: study.clients.get(&*self.names.get(k)).and_then(|client| client.eta),
         };
         NoiseScale::new(study.algorithm.sensitivity(facts, round), phi).sigma()
     }
