@@ -115,27 +115,40 @@ pub fn failed(error: PeerError) -> Failure {
     }
 }
 
-/// The study. What is planned is planned once: it is kept in the state folder, so that a restart goes on with it at once, also
-/// with a later version that would plan otherwise.
+/// The study. What is planned is planned once: what was chosen is kept in the state folder, so that a restart goes on with it
+/// at once, also with a later version that would plan otherwise. All else is always the study's.
 fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
-    let document = study::document(&arguments.study, &[])?;
+    let mut document = study::document(&arguments.study, &[])?;
     if !plan::is_auto(&document) {
         return Ok(study::resolve(&document)?.0);
     }
     let unreadable = |path: &Path, e: std::io::Error| Failure::machine(format!("{}: {e}", path.display()));
     let bytes = std::fs::read(&arguments.study).map_err(|e| unreadable(&arguments.study, e))?;
-    let kept = arguments.state.join(format!("{PLANNED}{}.toml", &blake3::hash(&bytes).to_hex()[..16]));
-    if let Ok(text) = std::fs::read_to_string(&kept) {
-        return Study::parse(&text, &kept.display().to_string()).map_err(Failure::input);
+    let kept = arguments.state.join(format!("{PLANNED}{}.txt", &blake3::hash(&bytes).to_hex()[..16]));
+    let place = kept.display().to_string();
+    let chosen = match std::fs::read_to_string(&kept) {
+        Ok(chosen) => chosen,
+        Err(_) => {
+            let (planned, _) = study::resolve(&document)?;
+            let chosen = study::chosen(&planned).join("\n") + "\n";
+            let partial = kept.with_extension("partial");
+            std::fs::create_dir_all(&arguments.state)
+                .and_then(|()| std::fs::write(&partial, &chosen))
+                .and_then(|()| std::fs::rename(&partial, &kept))
+                .map_err(|e| unreadable(&kept, e))?;
+            chosen
+        }
+    };
+    for assignment in chosen.lines() {
+        if !study::may_be_chosen(assignment) {
+            return Err(Failure::input(format!(
+                "{place}: \"{assignment}\" is not for planning to choose; remove the file"
+            )));
+        }
+        document.assign(assignment, place.clone()).map_err(Failure::input)?;
     }
-    let (planned, chosen) = study::resolve(&document)?;
-    tracing::info!(kept = %kept.display(), "{}", chosen.unwrap_or_default());
-    let partial = kept.with_extension("partial");
-    std::fs::create_dir_all(&arguments.state)
-        .and_then(|()| std::fs::write(&partial, planned.to_toml()))
-        .and_then(|()| std::fs::rename(&partial, &kept))
-        .map_err(|e| unreadable(&kept, e))?;
-    Ok(planned)
+    tracing::info!(kept = place, "algorithm = \"auto\" is {}", chosen.trim().replace('\n', ", "));
+    Study::read(&document).map_err(Failure::input)
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -33,17 +33,27 @@ pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> 
         return Ok((Study::read(document).map_err(Failure::input)?, None));
     }
     let study = with_bar("planning", |progress| plan::resolve(document, progress)).map_err(failed)?;
-    let chosen = format!("algorithm = \"auto\" is {}: {}", study.algorithm.name(), chosen(&study));
+    let chosen = format!("algorithm = \"auto\" is {}", chosen(&study).join(", "));
     Ok((study, Some(chosen)))
 }
 
-/// The parameters that planning chose, on one line.
-fn chosen(study: &Study) -> String {
-    let mut parts: Vec<String> = study.algorithm.settings().iter().map(|(key, v)| format!("{key} = {v}")).collect();
+/// What planning chose, as assignments.
+pub fn chosen(study: &Study) -> Vec<String> {
+    let settings = study.algorithm.settings();
+    let mut parts = vec![format!("name = \"{}\"", study.algorithm.name())];
+    parts.extend(settings.iter().map(|(key, value)| format!("{key} = {value}")));
+    let mut chosen = vec![format!("algorithm={{{}}}", parts.join(", "))];
     if let Some(privacy) = &study.privacy {
-        parts.extend([format!("clip = {}", privacy.clip.get()), format!("tau = {}", privacy.tau)]);
+        chosen.push(format!("privacy.clip={}", privacy.clip.get()));
+        chosen.push(format!("privacy.tau={}", privacy.tau));
     }
-    parts.join(", ")
+    chosen
+}
+
+/// Whether an assignment is one of those that planning makes: nothing else may come from what it left behind.
+pub fn may_be_chosen(assignment: &str) -> bool {
+    let key = assignment.split('=').next().unwrap_or_default().trim();
+    ["algorithm", "privacy.clip", "privacy.tau"].contains(&key)
 }
 
 /// Whatever stops a plan is something in the study.

@@ -54,6 +54,15 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
     let expected = simulate(&party, &[], "run");
     for k in 0..3 {
         assert!(std::fs::read_to_string(party.log(k)).unwrap().contains("algorithm = \"auto\" is"), "client {k}");
+        let kept = std::fs::read_dir(party.state(k)).unwrap().map(|e| e.unwrap().path());
+        let kept = kept.into_iter().find(|path| path.to_string_lossy().contains("planned-")).unwrap();
+        assert!(std::fs::read_to_string(&kept).unwrap().starts_with("algorithm={name = "), "client {k}");
+        // What is kept can choose nothing but that.
+        if k == 0 {
+            std::fs::write(&kept, "privacy.epsilon=50\n").unwrap();
+            let output = party.command(0).arg("--rehearsal").output().unwrap();
+            assert!(errors(&output).contains("is not for planning to choose"), "{}", errors(&output));
+        }
         let model = party.result(k, "model.json");
         assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
     }

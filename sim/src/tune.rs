@@ -54,6 +54,8 @@ impl Knob {
     pub const STEEP_TAU: Knob = Knob { key: "privacy.tau", range: Range::BelowOne(1e-3, 0.5) };
     /// S, in the 200 rounds of the paper.
     pub const DATA_ROUNDS: Knob = Knob { key: "algorithm.data_rounds", range: Range::Whole(1.0, 199.0) };
+    /// S where the rounds do not suffice to mix even once, so that waiting for it is in vain.
+    pub const MANY_DATA_ROUNDS: Knob = Knob { key: "algorithm.data_rounds", range: Range::Whole(50.0, 199.0) };
     /// Momentum.
     pub const MOMENTUM: Knob = Knob { key: "algorithm.momentum", range: Range::Linear(0.0, 0.9) };
     /// The share of rounds that are averaged.

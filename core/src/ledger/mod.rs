@@ -9,8 +9,8 @@
 //! enters adds to it.
 //!
 //! **When a record cannot be read.** The last one may have been cut off by a crash. Its message was not sent, but
-//! whatever part of it reached the disk was computed from the records, so its round is charged and retired: the peer
-//! repeats its last release instead. If any earlier record is damaged nobody can tell what was sent, and the ledger is
+//! whatever part of it reached the disk may have been computed from the records, so its round is charged and retired: the
+//! peer does it without them. If any earlier record is damaged nobody can tell what was sent, and the ledger is
 //! refused.
 
 mod contents;
@@ -158,7 +158,7 @@ pub struct Ledger<D> {
 impl<D: Disk> Ledger<D> {
     /// Opens a ledger, or starts one in an empty file, and enters a study or goes on with it.
     ///
-    /// `allowance` is the rho that this study may spend in all; beyond it the peer repeats itself.
+    /// `allowance` is the rho that this study may spend in all; beyond it the peer goes on without its records.
     pub fn enter(
         mut disk: D,
         identity: Arc<Identity>,

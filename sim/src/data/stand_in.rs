@@ -32,6 +32,8 @@ impl<'a> Law<'a> {
         // Columns in units of their spread then give a target that strays as far as they do.
         let norm = truth.iter().map(|v| v * v).sum::<f64>().sqrt();
         truth.iter_mut().for_each(|v| *v *= SPREAD / norm);
+        // Labels that a line could separate are rare: noise as strong as the signal turns one in four.
+        let noise = if classification { noise.max(SPREAD) } else { noise };
         Self { seed, trial, schema, noise, classification, truth }
     }
 

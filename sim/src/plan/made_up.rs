@@ -14,6 +14,8 @@ const GOOD_WORK: f64 = 1e8;
 const GOOD_ENTRIES: f64 = 5e4;
 /// But not fewer than these.
 const FEWEST: usize = 30;
+/// Most clients of a study that is planned: their central solution has to be found too.
+const MOST_CLIENTS: usize = 5000;
 /// Added to the study's seed, so that a simulation of the planned study is not judged by the data it was planned on.
 const OTHER_DATA: u64 = 7_777_777;
 
@@ -43,6 +45,15 @@ impl MadeUp {
             return missing(
                 "client: a phi1 of its own gives a client another total with every algorithm; name the algorithm, or remove it",
             );
+        }
+        let count = match &study.data {
+            DataSpec::Synthetic { clients, .. } | DataSpec::Files { layout: Layout::Split(clients), .. } => *clients,
+            _ => study.plan.as_ref().and_then(|plan| plan.clients).unwrap_or(0),
+        };
+        // Before so many names and edges are made.
+        let least = f64::from(study.rounds) * study.features() as f64 * count as f64 * 20.0;
+        if least > MOST_WORK || count > MOST_CLIENTS {
+            return Err(PlanError::TooLarge(least));
         }
         let (names, mut data) = stand_in(study)?;
         if let Some(name) = study.clients.keys().find(|name| names.find(name).is_none()) {

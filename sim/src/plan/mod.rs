@@ -36,8 +36,8 @@ pub enum PlanError {
     Run(#[from] SimError),
     /// It would take too long.
     #[error(
-        "the study is too large to plan by simulation ({0:.0e} operations a run, at most {MOST_WORK:.0e}); name an algorithm and \
-         its parameters, or plan a smaller study of the same kind"
+        "the study is too large to plan by simulation ({0:.0e} operations a run; at most {MOST_WORK:.0e}, and 5000 clients); name an \
+         algorithm and its parameters, or plan a smaller study of the same kind"
     )]
     TooLarge(f64),
     /// Nothing came out.
