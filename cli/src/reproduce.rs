@@ -35,7 +35,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Preset::Tuned)]
     preset: Preset,
 
-    /// Fill the whole grid of "beyond the paper", 500 clients too (a minute more)
+    /// Fill the whole grid of "beyond the paper", 500 clients too (half a minute more)
     #[arg(long, conflicts_with = "figure")]
     full: bool,
 
