@@ -95,6 +95,8 @@ fn report(
             run.begin.delta
         );
     }
+    text += "\nfrom records: noised and charged; mixed: made of earlier releases, as planned, at no cost; withheld: planned from records,\n\
+             but made without them after a crash or when the budget was spent, at no cost\n";
     if contents.torn {
         text += "\nThe last record was cut off by a crash; its round is charged above and will not be noised again.\n";
     }
