@@ -120,6 +120,6 @@ fn noise() {
             }),
         ) / FEATURES as f64
     };
-    let secure = release(Noise::secure().expect("entropy"));
+    let secure = release(Noise::secure());
     println!("{sample:.1} {secure:.1} {:.1}", release(Noise::fast(1)));
 }

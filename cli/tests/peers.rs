@@ -51,6 +51,60 @@ fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
     assert_eq!(predictions, 401, "{}", errors(&predicted));
 }
 
+/// What all peers of a study with one round released, peer by peer, from the frames that a peer keeps.
+fn releases(party: &Party, k: usize, features: usize) -> Vec<Vec<f64>> {
+    let bytes = std::fs::read(results(&party.state(k)).join("finals")).unwrap();
+    let frame = 1 + 4 + 32 + 8 * features + 64;
+    let payload = |frame: &[u8]| -> Vec<f64> {
+        frame[4 + 37..][..8 * features].chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
+    };
+    assert_eq!(bytes.len(), party.names.len() * (4 + frame));
+    bytes.chunks(4 + frame).map(payload).collect()
+}
+
+/// Peers whose records say nothing, so that what they release in the only round is their noise and nothing else.
+///
+/// With sigma = 2 eta c1/(M sqrt(2 phi)) known from the budget, the sum of squares of all 2 x 300 values over sigma^2 has
+/// mean 600 and standard deviation sqrt(1200): 430 to 790 is more than 5 of them to either side, a false alarm in 10^6 runs.
+/// No noise, noise of half the scale, the same noise in every coordinate, for both peers or in a second run all fail.
+#[test]
+fn real_peers_release_fresh_noise_of_the_right_size() {
+    const FEATURES: usize = 300;
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let party = Party::of_noise(FEATURES);
+        wait(&party, &mut party.spawn_all(&[]));
+        let released = releases(&party, 0, FEATURES);
+        assert_eq!(released, releases(&party, 1, FEATURES), "both hold the same releases");
+        runs.push(released);
+    }
+    let account = undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).output().unwrap();
+    let phi = serde_json::from_slice::<Value>(&account.stdout).unwrap()["phi_1"]["exact"].as_f64().unwrap();
+    let sigma = 2.0 * 0.25 / 10.0 / (2.0 * phi).sqrt();
+    for released in &runs {
+        let squares: f64 = released.iter().flatten().map(|v| (v / sigma).powi(2)).sum();
+        assert!((430.0..790.0).contains(&squares), "{squares} for 600 values");
+    }
+    let all: Vec<u64> = runs.iter().flatten().flatten().map(|v| v.to_bits()).collect();
+    let different: std::collections::HashSet<u64> = all.iter().copied().collect();
+    assert_eq!(different.len(), all.len(), "no value of any coordinate, peer or run is there twice");
+}
+
+#[test]
+fn peers_refuse_an_algorithm_whose_failure_would_tell_about_records() {
+    for (name, rehearsal) in [("p-admm", &[][..]), ("p-admm", &["--rehearsal"]), ("p-admm-unclipped", &["--rehearsal"])]
+    {
+        let party = Party::new(2, 10, "kind = \"ring\"", "secure");
+        let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+        let study =
+            study.replace("name = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0", &format!("name = \"{name}\"\nrho = 0.3"));
+        std::fs::write(party.path("study.toml"), study).unwrap();
+        let output = party.command(0).args(rehearsal).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors(&output).contains("depends on the records without noise"), "{}", errors(&output));
+    }
+}
+
 #[test]
 fn real_peers_and_simulator_agree_to_the_last_bit() {
     let party = Party::new(5, 120, "kind = \"ring\"", "fast");

@@ -180,7 +180,7 @@ fn noise(study: &Study) -> Result<Noise, PeerError> {
     match study.privacy.map(|p| p.noise) {
         None => Ok(Noise::off()),
         Some(NoiseKind::Fast) => Ok(Noise::fast(study.seed)),
-        Some(NoiseKind::Secure) => Noise::secure().map_err(|e| PeerError::Machine(e.to_string())),
+        Some(NoiseKind::Secure) => Ok(Noise::secure()),
     }
 }
 

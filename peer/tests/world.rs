@@ -57,7 +57,6 @@ fn peers_and_simulator_agree_to_the_last_bit() {
         (ZCDP, "absolute"),
         ("name = \"dp-nfl\"\nrho = 0.4\neta = 0.5\ndecay = \"sqrt\"", "squared"),
         ("name = \"zcdp-grad-nfl\"\neta = 0.3\ndecay = \"inverse\"", "huber\"\nthreshold = 0.2\n#\""),
-        ("name = \"p-admm\"\nrho = 1.0", "squared"),
         (FREE, "absolute"),
         ("name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5\naverage = 0.3", "squared"),
     ];

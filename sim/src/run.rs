@@ -158,7 +158,7 @@ impl Guard {
         let Some(privacy) = &study.privacy else { return Ok(Self { noise: Noise::off(), schedule: None }) };
         let noise = match privacy.noise {
             NoiseKind::Fast => Noise::fast(study.seed),
-            NoiseKind::Secure => Noise::secure()?,
+            NoiseKind::Secure => Noise::secure(),
         };
         Ok(Self { noise, schedule: Some(study.schedule(privacy).expect("checked with the study")) })
     }

@@ -72,6 +72,29 @@ impl Party {
         Self { folder, names, metrics, rounds }
     }
 
+    /// Two peers with ten records each whose features are all zero, one round, and as many features as asked for: the loss
+    /// gradient is zero, and what is released is noise alone.
+    pub fn of_noise(features: usize) -> Self {
+        let party = Self::new(2, 1, "kind = \"ring\"", "secure");
+        let names: Vec<String> = (0..features).map(|p| format!("x{p}")).collect();
+        let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+        let clients = &study[study.find("[client.").unwrap()..];
+        let mut text = format!(
+            "name = \"noise\"\nrounds = 1\n[problem]\nloss = \"absolute\"\n[graph]\nkind = \"ring\"\n\
+             [algorithm]\nname = \"zcdp-grad-nfl\"\neta = 1.0\n\
+             [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 0.25\nnoise = \"secure\"\n\
+             [data]\nsource = \"folder\"\nfeatures = {names:?}\ntarget = \"y\"\nbounds.y = [-1, 1]\n"
+        );
+        names.iter().for_each(|name| text += &format!("bounds.{name} = [-1, 1]\n"));
+        std::fs::write(party.path("study.toml"), text + clients).unwrap();
+        let row = format!("{},0.5\n", vec!["0"; features].join(","));
+        let table = format!("{},y\n{}", names.join(","), row.repeat(10));
+        for name in &party.names {
+            std::fs::write(party.path(&format!("data/{name}.csv")), &table).unwrap();
+        }
+        party
+    }
+
     pub fn path(&self, part: &str) -> PathBuf {
         self.folder.path().join(part)
     }

@@ -161,6 +161,12 @@ pub trait Algorithm: Debug + Send + Sync {
         None
     }
 
+    /// Why this algorithm must not run between peers, if it must not: no outcome of a peer that others can see may depend
+    /// on records without noise.
+    fn refuses_peers(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether gradients are clipped. What does not clip has no privacy, whatever its noise.
     fn clips(&self) -> bool {
         true

@@ -84,6 +84,15 @@ impl Algorithm for PAdmm {
         None
     }
 
+    /// A neighbour that releases a huge value in one coordinate makes the solver fail exactly where a record has something
+    /// in that coordinate.
+    fn refuses_peers(&self) -> Option<&'static str> {
+        Some(
+            "is for simulation only: its solver may fail, and whether it does depends on the records without noise, so a \
+             neighbour could learn about a record from a peer that stops; use zcdp-nfl or free-rounds",
+        )
+    }
+
     fn clips(&self) -> bool {
         self.clipped
     }

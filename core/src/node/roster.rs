@@ -48,6 +48,9 @@ impl Roster {
         if let RegularizerSpec::PaperRule { .. } = study.regularizer {
             return refuse("problem.lambda1 = \"paper\" looks at everybody's data; write a number");
         }
+        if let Some(reason) = study.algorithm.refuses_peers() {
+            return refuse(&format!("algorithm.name = \"{}\" {reason}", study.algorithm.name()));
+        }
         if !rehearsal {
             match &study.privacy {
                 None => {

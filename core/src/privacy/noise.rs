@@ -1,10 +1,14 @@
 //! Where noise comes from.
 //!
-//! [`Noise::secure`] is for anything that leaves the house: an exact discrete Gaussian on a lattice, drawn from
-//! ChaCha20 keyed by the operating system. [`Noise::fast`] is for simulation only: a floating-point normal from a
-//! seeded stream, whose low bits would tell an adversary more than the analysis allows (Mironov 2012). Either way
-//! there is one stream of randomness for every (trial, client, round), so the bits do not depend on who computes in
-//! which order.
+//! [`Noise::secure`] is for anything that is released: an exact discrete Gaussian on a lattice, drawn from ChaCha20
+//! under a key that the operating system gives for this one release. [`Noise::fast`] is for simulation only: a
+//! floating-point normal from a seeded stream, whose low bits would tell an adversary more than the analysis allows
+//! (Mironov 2012). It has one stream of randomness for every (trial, client, round), so the bits do not depend on who
+//! computes in which order.
+//!
+//! A key that lives as long as the process would repeat its noise over other values when a virtual machine is restored
+//! from a snapshot, or when the process is forked. A key for every release cannot: nothing random is kept between two
+//! releases.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
@@ -21,9 +25,6 @@ pub enum NoiseError {
     /// The operating system gave no entropy.
     #[error("the operating system gave no random key ({0}); secure noise needs one")]
     NoEntropy(String),
-    /// A copy of the generator in a forked process would repeat its noise.
-    #[error("the process was forked after its noise was keyed; start the run anew in the child")]
-    Forked,
     /// What was to be released is infinite or not a number.
     #[error(
         "the value to release has no size that a model can have: the run has diverged; lower eta, raise rho or lambda"
@@ -37,15 +38,21 @@ pub enum NoiseError {
     },
 }
 
-/// A source of noise for releases.
-#[derive(Debug, Clone)]
+/// A source of noise for releases. It has no `Debug`: what may hold a key is not printed.
+#[derive(Clone)]
 pub struct Noise(Source);
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 enum Source {
     Off,
-    Fast { seed: u64 },
-    Secure { key: [u8; 32], process: Option<u32> },
+    Fast {
+        seed: u64,
+    },
+    Secure,
+    /// Secure but for its key, which tests know.
+    Keyed {
+        key: [u8; 32],
+    },
 }
 
 impl Noise {
@@ -59,16 +66,19 @@ impl Noise {
         Self(Source::Fast { seed })
     }
 
-    /// Exact lattice noise, keyed by the operating system.
-    pub fn secure() -> Result<Self, NoiseError> {
-        let mut key = [0; 32];
-        getrandom::fill(&mut key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
-        Ok(Self(Source::Secure { key, process: Some(std::process::id()) }))
+    /// Exact lattice noise, every release under a new key from the operating system.
+    pub fn secure() -> Self {
+        Self(Source::Secure)
     }
 
     /// Exact lattice noise from a known key. Whoever knows the key can subtract the noise: for tests alone.
     pub fn secure_with_test_key(key: [u8; 32]) -> Self {
-        Self(Source::Secure { key, process: None })
+        Self(Source::Keyed { key })
+    }
+
+    /// Whether what is released with this noise may be shown to an adversary.
+    pub fn is_safe(&self) -> bool {
+        matches!(self.0, Source::Secure | Source::Keyed { .. })
     }
 
     /// Writes `value` plus noise of the given scale to `released`: the paper's w~ = w + xi.
@@ -91,12 +101,12 @@ impl Noise {
                     *r = v + sigma * xi;
                 }
             }
-            Source::Secure { key, process } => {
-                if process.is_some_and(|p| p != std::process::id()) {
-                    return Err(NoiseError::Forked);
-                }
-                release_on_lattice(&mut stream.secure(*key), scale, value, released)?;
+            Source::Secure => {
+                let mut key = [0; 32];
+                getrandom::fill(&mut key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
+                release_on_lattice(&mut ChaCha20Rng::from_seed(key), scale, value, released)?;
             }
+            Source::Keyed { key } => release_on_lattice(&mut stream.keyed(*key), scale, value, released)?,
         }
         Ok(())
     }
@@ -152,8 +162,8 @@ impl Stream {
         Xoshiro256PlusPlus::from_seed(state)
     }
 
-    /// The keyed generator of this stream: client and round name the ChaCha stream, the trial is part of the key.
-    fn secure(self, mut key: [u8; 32]) -> ChaCha20Rng {
+    /// The generator of this stream under a known key: client and round name the ChaCha stream, the trial is part of the key.
+    fn keyed(self, mut key: [u8; 32]) -> ChaCha20Rng {
         for (k, t) in key.iter_mut().zip(self.trial.to_le_bytes()) {
             *k ^= t;
         }

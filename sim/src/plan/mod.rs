@@ -58,8 +58,8 @@ const JUDGED: Judged = Judged::Released;
 const TRIALS: u32 = 20;
 const UNSEEN: u64 = 100;
 
-/// The algorithms that are compared; all private.
-const CANDIDATES: [(&str, Candidate); 5] = [
+/// The algorithms that are compared: all private, and all allowed between peers.
+const CANDIDATES: [(&str, Candidate); 4] = [
     (
         "free-rounds",
         Candidate {
@@ -96,7 +96,6 @@ const CANDIDATES: [(&str, Candidate); 5] = [
             knobs: &[Knob::ETA, Knob::CLIP, Knob::TAU, Knob::ANY_DECAY],
         },
     ),
-    ("p-admm", Candidate { fixed: &["algorithm={name=\"p-admm\"}"], knobs: &[Knob::RHO, Knob::CLIP, Knob::TAU] }),
 ];
 
 /// What one algorithm can be expected to do.
@@ -179,9 +178,7 @@ pub fn plan(document: &Document, progress: Progress) -> Result<Plan, PlanError> 
         }
         let knobs: Vec<Knob> = knobs(candidate).into_iter().map(|knob| knob.within(study.rounds)).collect();
         let on_made_up = |parameters: &Parameters, draw: u64| made_up.study(build(candidate, parameters).ok()?, draw);
-        // An exact minimiser in every step has a matrix to fill.
-        let matrix = if *algorithm == "p-admm" { 1.0 + study.features() as f64 / 4.0 } else { 1.0 };
-        let stages = stages(made_up.work * matrix, knobs.len());
+        let stages = stages(made_up.work, knobs.len());
         let Found { parameters, error: searched } = tune(&knobs, &stages, None, &on_made_up, JUDGED, &shared);
         let Some(unseen) = on_made_up(&parameters, UNSEEN).filter(|_| searched.is_finite()) else { continue };
         let error = error(unseen, TRIALS, JUDGED, &shared) / made_up.graph.clients() as f64;
