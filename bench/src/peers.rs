@@ -14,7 +14,7 @@ use undertone_core::identity::Identity;
 use undertone_core::privacy::Stream;
 use undertone_core::records::Dataset;
 use undertone_core::study::Study;
-use undertone_peer::world::{Cohort, Faults, World};
+use undertone_testing::{Cohort, Faults, World};
 
 const RECORDS: usize = 50;
 

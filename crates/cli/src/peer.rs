@@ -1,0 +1,281 @@
+//! `undertone peer`: one party of a study on a real network.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use undertone_core::node::OnLoss;
+use undertone_core::study::Study;
+use undertone_peer::run::{self, Options, Report, Started, Update};
+use undertone_peer::state::PLANNED;
+use undertone_peer::{PeerError, keys};
+use undertone_plan as plan;
+
+use crate::{Failure, digits, print, study};
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The study, the same at every party
+    #[arg(long, value_name = "FILE")]
+    study: PathBuf,
+
+    /// This party's secret key, from `undertone keygen`
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+
+    /// This party's records, as .csv or .parquet
+    #[arg(long, value_name = "FILE")]
+    data: PathBuf,
+
+    /// The state folder of this data set: its ledger, and results
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+
+    /// Where to listen; without it, the port of this party's address in the study
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+
+    /// What to do about a neighbour that is not there
+    #[arg(long, value_enum, default_value = "wait")]
+    on_loss: Loss,
+
+    /// How long to wait before an edge is dropped, such as 90s, 5m or 1h
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = parse_time, allow_hyphen_values = true)]
+    patience: Duration,
+
+    /// Refuse a study after which all studies with this data together would have spent more, at the smallest delta of them
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
+    max_epsilon: Option<f64>,
+
+    /// Serve numbers for Prometheus at this address, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDR")]
+    metrics: Option<SocketAddr>,
+
+    /// How to log to standard error
+    #[arg(long, value_enum, default_value = "text")]
+    log: Log,
+
+    /// Accept a study whose noise is not safe to release, on data that anybody may see
+    #[arg(long)]
+    rehearsal: bool,
+
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
+
+    /// Do not wait for the disk: for measurements of rehearsals
+    #[arg(long, hide = true, requires = "rehearsal")]
+    no_sync: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Loss {
+    /// Wait until it comes back
+    Wait,
+    /// Drop the edge when patience ends, and go on
+    Drop,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Log {
+    /// For people
+    Text,
+    /// For programs: one JSON object per line
+    Json,
+    /// Nothing
+    None,
+}
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text} is not a time; write 90s, 5m or 1h");
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let seconds = match unit {
+        "s" | "" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    if number == 0 || number > 10_000_000 {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs(number * seconds))
+}
+
+/// What a peer says went wrong, with the exit code that fits.
+pub fn failed(error: PeerError) -> Failure {
+    match error {
+        PeerError::Input(reason) => Failure::Input(reason),
+        PeerError::Machine(reason) => Failure::Machine(reason),
+    }
+}
+
+/// The study. What is planned is planned once: what was chosen is kept in the state folder, so that a restart goes on with it
+/// at once, also with a later version that would plan otherwise. All else is always the study's.
+fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
+    let mut document = study::document(&arguments.study, &[])?;
+    if !plan::is_auto(&document) {
+        return Ok(study::resolve(&document)?.0);
+    }
+    let unreadable = |path: &Path, e: std::io::Error| Failure::machine(format!("{}: {e}", path.display()));
+    let bytes = std::fs::read(&arguments.study).map_err(|e| unreadable(&arguments.study, e))?;
+    let kept = arguments.state.join(format!("{PLANNED}{}.txt", &blake3::hash(&bytes).to_hex()[..16]));
+    let place = kept.display().to_string();
+    let chosen = match std::fs::read_to_string(&kept) {
+        Ok(chosen) => chosen,
+        Err(_) => {
+            let (planned, _) = study::resolve(&document)?;
+            let chosen = study::chosen(&planned).join("\n") + "\n";
+            let partial = kept.with_extension("partial");
+            std::fs::create_dir_all(&arguments.state)
+                .and_then(|()| std::fs::write(&partial, &chosen))
+                .and_then(|()| std::fs::rename(&partial, &kept))
+                .map_err(|e| unreadable(&kept, e))?;
+            chosen
+        }
+    };
+    for assignment in chosen.lines() {
+        if !study::may_be_chosen(assignment) {
+            return Err(Failure::input(format!(
+                "{place}: \"{assignment}\" is not for planning to choose; remove the file"
+            )));
+        }
+        document.assign(assignment, place.clone()).map_err(Failure::input)?;
+    }
+    tracing::info!(kept = place, "algorithm = \"auto\" is {}", chosen.trim().replace('\n', ", "));
+    Study::read(&document).map_err(Failure::input)
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let bar = ProgressBar::new(1).with_style(
+        ProgressStyle::with_template("{prefix} [{bar:40}] round {pos}/{len} {msg} {elapsed}")
+            .expect("a fixed template"),
+    );
+    start_log(arguments.log, &bar);
+    let study = read_study(arguments)?;
+    let options = Options {
+        study: Arc::new(study),
+        identity: Arc::new(keys::read(&arguments.key).map_err(failed)?),
+        data: arguments.data.clone(),
+        state: arguments.state.clone(),
+        listen: arguments.listen,
+        on_loss: match arguments.on_loss {
+            Loss::Wait => OnLoss::Wait,
+            Loss::Drop => OnLoss::Drop(arguments.patience),
+        },
+        max_epsilon: arguments.max_epsilon,
+        rehearsal: arguments.rehearsal,
+        metrics: arguments.metrics,
+        until_input_ends: arguments.until_input_ends,
+        durable: !arguments.no_sync,
+    };
+    let json = arguments.log == Log::Json;
+    let mut watch = |update: Update| match update {
+        Update::Started(started) => announce(&started, &bar),
+        Update::Standing(standing) => {
+            bar.set_length(standing.rounds.into());
+            bar.set_position(standing.round.into());
+            bar.set_message(format!(
+                "neighbours {}/{}, epsilon {:.4}",
+                standing.connected, standing.neighbours, standing.spent
+            ));
+        }
+    };
+    let report = run::run(&options, &mut watch);
+    bar.finish_and_clear();
+    let report = report.map_err(failed)?;
+    if report.interrupted {
+        return Err(Failure::Machine(format!(
+            "interrupted after round {} of {}; nothing is lost: the same command goes on from here",
+            report.statement["rounds"]["done"], report.statement["rounds"]["of"]
+        )));
+    }
+    if json { print(&report.statement.to_string()) } else { print(&summary(&report)) }
+}
+
+/// Logs go to standard error, between the bar's redraws. Only Undertone's own: the network's are for its developers.
+fn start_log(log: Log, bar: &ProgressBar) {
+    let level = std::env::var("UNDERTONE_LOG").ok().and_then(|l| l.parse().ok()).unwrap_or(tracing::Level::INFO);
+    let filter =
+        tracing_subscriber::filter::Targets::new().with_target("undertone", level).with_target("undertone_peer", level);
+    let bar = bar.clone();
+    let writer = move || AboveBar(bar.clone());
+    let registry = tracing_subscriber::registry().with(filter);
+    match log {
+        Log::Text => registry
+            .with(tracing_subscriber::fmt::layer().with_target(false).with_ansi(false).with_writer(writer))
+            .init(),
+        Log::Json => registry.with(tracing_subscriber::fmt::layer().json().with_writer(writer)).init(),
+        Log::None => {}
+    }
+}
+
+/// Writes to standard error without tearing the bar.
+struct AboveBar(ProgressBar);
+
+impl std::io::Write for AboveBar {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.suspend(|| std::io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+fn announce(started: &Started, bar: &ProgressBar) {
+    let Started { name, listening, neighbours, records, round, new_ledger } = started;
+    bar.set_prefix(name.to_string());
+    let listening: Vec<String> = listening.iter().map(ToString::to_string).collect();
+    tracing::info!(
+        peer = name,
+        listening = listening.join(", "),
+        neighbours = neighbours.join(", "),
+        records,
+        round,
+        "{}",
+        match (new_ledger, round) {
+            (true, _) => "started with a new ledger: this data has spent nothing before",
+            (false, 0) => "started",
+            (false, _) => "going on from the ledger",
+        }
+    );
+}
+
+fn summary(report: &Report) -> String {
+    let statement = &report.statement;
+    let number = |value: &Value| value.as_f64().map_or("-".into(), |v| digits(v, true));
+    let rounds = &statement["rounds"];
+    let mut text = format!(
+        "{}: {} rounds, {} from the records, {} mixed, {} withheld, {:.1} s\n",
+        statement["study"].as_str().unwrap_or_default(),
+        rounds["done"],
+        rounds["computed"],
+        rounds["mixed"],
+        rounds["withheld"],
+        report.seconds
+    );
+    text += &format!(
+        "model of {} of {} clients: {}\n",
+        statement["clients_in_model"],
+        statement["clients"],
+        report.folder.join("model.json").display()
+    );
+    text += &if statement["protected"].as_bool() == Some(true) {
+        format!(
+            "privacy spent: epsilon {} at delta {:e}, rho {}; with all studies of this data: epsilon {}",
+            number(&statement["epsilon"]),
+            statement["delta"].as_f64().unwrap_or_default(),
+            number(&statement["rho"]),
+            number(&statement["epsilon_of_all_studies_with_this_data"])
+        )
+    } else {
+        "NOT PRIVATE: a rehearsal without safe noise".into()
+    };
+    text
+}

@@ -1,0 +1,113 @@
+//! `undertone reproduce` as a reader of the paper calls it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn undertone(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_undertone")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn assert_runs(folder: &Path, arguments: &[&str]) -> String {
+    let output = undertone(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+const FIGURES: [&str; 5] =
+    ["elastic-net-learning", "elastic-net-tradeoff", "lad-learning", "ridge-learning", "ridge-tradeoff"];
+
+fn read(folder: &Path, name: &str) -> String {
+    std::fs::read_to_string(folder.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+#[test]
+fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = assert_runs(folder.path(), &["reproduce", "--trials", "2", "--out", "one"]);
+    assert_runs(folder.path(), &["reproduce", "--trials", "2", "--out", "two"]);
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    for name in FIGURES {
+        for ending in ["svg", "png", "csv"] {
+            let file = format!("{name}.{ending}");
+            let bytes = |folder: &Path| std::fs::read(folder.join(&file)).unwrap();
+            assert!(bytes(&one) == bytes(&two) && bytes(&one).len() > 300, "{file}");
+        }
+        assert!(!read(&one, &format!("{name}.csv")).contains("NaN"));
+    }
+    let page = read(&one, "report.html");
+    assert_eq!(page, read(&two, "report.html"));
+    assert_eq!(page.matches("<svg").count(), 7, "five figures, the rate, and beyond");
+    let addresses = page.matches("http").count();
+    assert_eq!(
+        addresses,
+        page.matches("http://www.w3.org/2000/svg").count(),
+        "only the name of SVG, which nobody fetches"
+    );
+    assert!(!page.contains("<script") && !page.contains("src="), "the page needs nothing else");
+    // Two methods for each of two problems, eleven budgets, five budgets, two rates; two rivals on three problems, and for
+    // each rival one count and three worst cells.
+    assert_eq!(page.matches("<li>").count(), 4 + 11 + 5 + 2 + 6 + 8);
+    assert_eq!(page.matches("class=\"claim").count(), 6);
+    assert_eq!(read(&one, "trials.csv").lines().count(), 1 + 2 * (25 + 5 + 35), "every trial of every run");
+    assert_eq!(text.lines().filter(|l| !l.starts_with(' ')).count(), 7, "six claims and where it is:\n{text}");
+    // One rival in 90 cells, two in 30 of them; six parts in six places, two of which have no prox to take out.
+    assert_eq!(read(&one, "beyond.csv").lines().count(), 1 + 90 + 30 + 6 * 6 - 2);
+    assert_eq!(read(&one, "beyond.csv"), read(&two, "beyond.csv"));
+    assert_eq!(read(&one, "beyond-trials.csv").lines().count(), 1 + 2 * (2 * 90 + 30 + 34));
+    // Every curve can be run again, and comes out the same.
+    let curve = read(&one, "elastic-net-learning.csv");
+    let last = curve.lines().rfind(|l| l.starts_with("zcdp-nfl,200,")).unwrap();
+    assert_runs(folder.path(), &["simulate", "one/studies/elastic-net-zcdp-nfl-eps5.toml", "--out", "again"]);
+    let trace = read(&folder.path().join("again"), "trace.csv");
+    let error_w = trace.lines().last().unwrap().split(',').nth(3).unwrap();
+    assert_eq!(last.split(',').nth(2).unwrap(), error_w);
+}
+
+#[test]
+fn one_figure_and_the_second_preset() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["reproduce", "--figure", "lad-learning", "--trials", "2", "--preset", "matched", "--out", "lad"];
+    let text = assert_runs(folder.path(), &arguments);
+    assert!(text.contains("Least absolute deviations") && !text.contains("Ridge, epsilon"), "{text}");
+    assert!(text.contains("10 of 11 comparisons belong to figures that were not drawn"), "{text}");
+    let out = folder.path().join("lad");
+    assert!(out.join("lad-learning.svg").exists() && !out.join("ridge-learning.svg").exists());
+    assert!(read(&out, "report.html").contains("as good as zCDP-NFL after 100 rounds"));
+    // Equally fast at first: after 100 rounds the subgradient method is where zCDP-NFL is, as near as
+    // matching on other data can bring it; (eps,delta)DP-NFL, which is not matched, is far off.
+    let csv = read(&out, "lad-learning.csv");
+    let error = |method: &str| -> f64 {
+        let line = csv.lines().find(|l| l.starts_with(&format!("{method},100,"))).unwrap();
+        line.split(',').nth(2).unwrap().parse().unwrap()
+    };
+    let ratio = error("zcdp-grad-nfl-constant") / error("zcdp-nfl");
+    assert!((0.2..5.0).contains(&ratio), "{ratio}");
+    assert!(error("dp-nfl") > 10.0 * error("zcdp-nfl"));
+}
+
+/// The README's picture. To renew it:
+/// `cargo run --release -- reproduce --figure ridge-tradeoff --out new && cp new/ridge-tradeoff.svg docs/`.
+#[test]
+fn the_picture_in_the_readme_is_what_reproduce_draws() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_runs(folder.path(), &["reproduce", "--figure", "ridge-tradeoff", "--out", "run"]);
+    let drawn = read(&folder.path().join("run"), "ridge-tradeoff.svg");
+    let shown = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")), "ridge-tradeoff.svg");
+    assert!(drawn == shown, "docs/ridge-tradeoff.svg is out of date");
+}
+
+#[test]
+fn wrong_calls_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, word) in [
+        (&["reproduce", "--figure", "nothing"][..], "the figures are elastic-net-learning"),
+        (&["reproduce", "--trials", "1"], "--trials"),
+        (&["reproduce", "--seed", "7777777"], "unseen data"),
+        (&["reproduce", "--preset", "best"], "matched"),
+    ] {
+        let output = undertone(folder.path(), arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(word), "{arguments:?}: {error}");
+    }
+    assert!(!folder.path().join("undertone-reproduce").exists());
+}

@@ -1,0 +1,215 @@
+//! The parameters of every experiment: found with the same effort for all, on data that no figure uses, and committed.
+
+use std::fmt::Write;
+
+use rayon::prelude::*;
+use undertone_core::study::{Document, StudyError};
+
+use crate::figures::Figure;
+use crate::{Case, Method, Setting, Topology, beyond};
+use undertone_plan::tune::{Judged, Knob, NEARBY, Parameters, Stage, THOROUGH, WIDE, tune};
+use undertone_sim::run::{Progress, Shared, run_sharing};
+
+/// Tuning uses the seeds from here on, ten of them; figures refuse to use them.
+pub const SEED: u64 = 7_777_777;
+
+/// The first line of the committed table.
+pub const COMMENT: &str = "Tuned parameters of all experiments. Made by: undertone reproduce --full --tune --out new && cp new/tuned.toml crates/paper/src/";
+/// The committed result of that.
+const TUNED: &str = include_str!("tuned.toml");
+
+/// The round in which the second preset makes all methods equally good.
+pub const MATCHED_ROUND: u32 = 100;
+/// Step sizes (or penalties, for P-ADMM) tried for that.
+const MATCHED_EFFORT: usize = 16;
+
+/// The table of tuned parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tuned(Vec<(Case, Parameters)>);
+
+/// Everything that is tuned, small networks before large ones.
+fn all_cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = Figure::ALL.into_iter().flat_map(Figure::cases).chain(beyond::cases(true)).collect();
+    let name = |case: &Case| (case.setting.clients, case.setting.name(), case.problem.name(), case.method.name());
+    cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
+    cases.dedup();
+    cases
+}
+
+/// What is tuned. In 200 rounds nobody hears from the other side of a ring of 500, so there is no mixing to wait for.
+fn knobs(case: &Case) -> Vec<Knob> {
+    let hopeless = case.setting.topology == Topology::Ring && case.setting.clients > Setting::PAPER.clients;
+    let knob = |knob: &Knob| if hopeless && *knob == Knob::DATA_ROUNDS { Knob::MANY_DATA_ROUNDS } else { *knob };
+    case.method.candidate().knobs.iter().map(knob).collect()
+}
+
+/// The same comparison among fewer clients.
+fn smaller(case: &Case) -> Case {
+    Case { setting: Setting { clients: Setting::PAPER.clients, ..case.setting }, ..*case }
+}
+
+impl Tuned {
+    /// The committed one.
+    pub fn committed() -> Self {
+        Self::parse(TUNED).expect("the committed table is valid")
+    }
+
+    /// The same with `wanted` tuned anew.
+    pub fn anew(&self, wanted: &[Case], progress: Progress) -> Self {
+        let shared = Shared::exact_only();
+        let mut tuned = self.clone();
+        let order: Vec<Case> = all_cases().into_iter().filter(|case| wanted.contains(case)).collect();
+        for (done, case) in order.iter().enumerate() {
+            progress(done as f64 / order.len() as f64);
+            let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
+            let knobs = knobs(case);
+            let search = |stages: &[Stage], start: Option<&Parameters>| {
+                tune(&knobs, stages, start, &build, Judged::Own, &shared)
+            };
+            let found = match case.setting {
+                Setting { clients, .. } if clients == Setting::PAPER.clients => search(&THOROUGH, None),
+                // What suits a small ring is no start for a large one.
+                Setting { topology: Topology::Ring, .. } => search(&WIDE, None),
+                _ => search(&NEARBY, Some(tuned.get(&smaller(case)))),
+            };
+            tuned.put(*case, found.parameters);
+        }
+        tuned
+    }
+
+    fn put(&mut self, case: Case, parameters: Parameters) {
+        match self.0.iter_mut().find(|row| row.0 == case) {
+            Some(row) => row.1 = parameters,
+            None => self.0.push((case, parameters)),
+        }
+    }
+
+    /// The second preset, for what the figures need: all methods start equally fast.
+    pub fn matched(&self, figures: &[Figure], progress: Progress) -> Self {
+        let shared = Shared::exact_only();
+        let mut all = self.clone();
+        let cases: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
+        for (done, case) in cases.iter().enumerate() {
+            progress(done as f64 / cases.len() as f64);
+            // Free rounds has no speed to match: it moves in few, large steps.
+            if case.method != Method::FreeRounds {
+                let zcdp = self.get(&Case { method: Method::Zcdp, ..*case });
+                all.put(*case, matched(case, zcdp, &shared));
+            }
+        }
+        all
+    }
+
+    /// The parameters of one case.
+    pub fn get(&self, case: &Case) -> &Parameters {
+        let found = self.0.iter().find(|row| row.0 == *case);
+        &found.unwrap_or_else(|| panic!("{case:?} is not tuned")).1
+    }
+
+    /// As TOML, the way it is committed; each method with the parameters that it has.
+    pub fn to_toml(&self, comment: &str) -> String {
+        let mut text = format!("# {comment}\n");
+        let mut head = String::new();
+        for (case, parameters) in &self.0 {
+            let now = format!("[{}.{}.{}]", case.setting.name(), case.problem.name(), case.method.name());
+            if now != head {
+                let _ = writeln!(text, "\n{now}");
+                head = now;
+            }
+            let values: Vec<String> = parameters.0.iter().map(|(knob, value)| knob.written(value)).collect();
+            let _ = writeln!(text, "\"{}\" = {{ {} }}", case.epsilon, values.join(", "));
+        }
+        text
+    }
+
+    fn parse(text: &str) -> Result<Self, StudyError> {
+        let document = Document::parse(text, "tuned.toml")?;
+        let mut rows = Vec::new();
+        for case in all_cases() {
+            let mut place = document.reader();
+            for part in [&case.setting.name(), case.problem.name(), case.method.name(), &case.epsilon.to_string()] {
+                place = place.table_required(part)?;
+            }
+            let knobs = case.method.candidate().knobs;
+            let values: Result<_, _> = knobs.iter().map(|knob| Ok((*knob, knob.read(&mut place)?))).collect();
+            rows.push((case, Parameters(values?)));
+        }
+        Ok(Self(rows))
+    }
+}
+
+/// The paper's way of comparing, as far as it says: the parameters of zCDP-NFL for all, but the rival's step size such
+/// that it converges as fast at first, which here means over the first half of the rounds. For P-ADMM, which has no step
+/// size, the penalty.
+fn matched(case: &Case, zcdp: &Parameters, shared: &Shared) -> Parameters {
+    let own = |parameters: &Parameters| {
+        let knobs = case.method.candidate().knobs;
+        let value = |key: &str| parameters.get(key).expect("zCDP-NFL has every knob of its rivals").to_string();
+        Parameters(knobs.iter().map(|knob| (*knob, value(knob.key))).collect())
+    };
+    let early = |case: &Case, parameters: &Parameters| {
+        let mut study = case.study(parameters, SEED, 3).ok()?;
+        study.simulation.metrics_every = MATCHED_ROUND;
+        let outcome = run_sharing(&study, shared, &|_| {}).ok()?;
+        Some(outcome.points.first()?.error?[0].mean)
+    };
+    let target = early(&Case { method: Method::Zcdp, ..*case }, zcdp);
+    // (eps,delta)DP-NFL is zCDP-NFL but for its noise.
+    let Some(target) = target.filter(|_| ![Method::Zcdp, Method::Dp].contains(&case.method)) else {
+        return own(zcdp);
+    };
+    let key = match case.method {
+        Method::PAdmm | Method::PAdmmUnclipped => "algorithm.rho",
+        _ => "algorithm.eta",
+    };
+    let at = |share: f64| own(&zcdp.with(key, share));
+    let distance = |share: &f64| early(case, &at(*share)).map_or(f64::INFINITY, |error| (error / target).ln().abs());
+    // Even steps over the whole range, then over the two steps around the best.
+    let step = 1.0 / MATCHED_EFFORT as f64;
+    let mut best = 0.5;
+    for (low, width) in [(0.0, 1.0), (-step, 2.0 * step)] {
+        let from = if width == 1.0 { low } else { best + low };
+        let shares: Vec<f64> = (0..MATCHED_EFFORT).map(|i| from + width * (i as f64 + 0.5) * step).collect();
+        let distances: Vec<f64> = shares.par_iter().map(distance).collect();
+        let nearest = (0..MATCHED_EFFORT).min_by(|&a, &b| distances[a].total_cmp(&distances[b]));
+        best = shares[nearest.expect("some were tried")];
+    }
+    at(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LEARNING_EPSILON, Problem};
+    use undertone_plan::tune::error;
+
+    #[test]
+    fn the_committed_table_is_complete_and_prints_as_it_was_read() {
+        let tuned = Tuned::committed();
+        assert!(tuned.to_toml(COMMENT) == TUNED, "the table prints otherwise than it was read");
+        for (case, parameters) in &tuned.0 {
+            let study = case.study(parameters, 1, 2).unwrap();
+            assert_eq!(study.algorithm.clips(), case.method != Method::PAdmmUnclipped);
+        }
+    }
+
+    #[test]
+    fn tuning_beats_the_middle_of_the_box_and_repeats() {
+        let shared = Shared::exact_only();
+        let case = Case {
+            setting: Setting::PAPER,
+            problem: Problem::Lad,
+            method: Method::GradSqrt,
+            epsilon: LEARNING_EPSILON,
+        };
+        let stages = [Stage { points: 30, trials: 2 }, Stage { points: 12, trials: 3 }];
+        let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
+        let knobs = case.method.candidate().knobs;
+        let tuned = || tune(knobs, &stages, None, &build, Judged::Own, &shared);
+        let best = tuned();
+        assert_eq!(best, tuned());
+        let middle = tune(knobs, &[], None, &build, Judged::Own, &shared).parameters;
+        let unseen = |parameters: &Parameters| error(case.study(parameters, 1, 1).unwrap(), 3, Judged::Own, &shared);
+        assert!(unseen(&best.parameters) < 0.5 * unseen(&middle));
+    }
+}

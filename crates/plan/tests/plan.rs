@@ -1,0 +1,156 @@
+//! Planning: from public facts alone, the same everywhere, and honest about what it found.
+
+use undertone_core::study::{DataSpec, Document, Layout, Study};
+use undertone_plan::{self as plan, Plan, PlanError};
+
+const FILES: &str = r#"
+name = "recovery"
+rounds = 30
+algorithm = "auto"
+[problem]
+loss = "absolute"
+regularizer = "l1"
+lambda = 0.01
+[data]
+source = "folder"
+path = "nowhere/to/be/found"
+features = ["age", "ward"]
+target = "days"
+intercept = true
+bounds.age = [0, 100]
+bounds.days = [0, 365]
+categories.ward = ["a", "b", "c"]
+[plan]
+clients = 6
+records = 40
+[graph]
+kind = "ring"
+[privacy]
+epsilon = 4
+delta = 1e-5
+noise = "secure"
+"#;
+
+fn planned(text: &str) -> Result<Plan, PlanError> {
+    plan::plan(&Document::parse(text, "test").unwrap(), &|_| {})
+}
+
+fn refused(text: &str, word: &str) {
+    let error = planned(text).expect_err("it cannot be planned").to_string();
+    assert!(error.contains(word), "{error}");
+}
+
+#[test]
+fn a_plan_reads_no_data_and_is_the_same_every_time() {
+    let plan = planned(FILES).unwrap();
+    let again = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap().install(|| planned(FILES).unwrap());
+    let texts = |plan: &Plan| plan.rows.iter().map(|row| row.study.to_toml()).collect::<Vec<_>>();
+    assert_eq!(texts(&plan), texts(&again), "on one thread and on many");
+    assert_eq!(
+        plan::resolve(&Document::parse(FILES, "test").unwrap(), &|_| {}).unwrap().to_toml(),
+        plan.recommended().study.to_toml()
+    );
+    // P-ADMM cannot solve it; all else is there, best first.
+    let names: Vec<&str> = plan.rows.iter().map(|row| row.algorithm).collect();
+    assert!(names.len() == 4 && !names.contains(&"p-admm"), "{names:?}");
+    assert!(plan.rows.windows(2).all(|pair| pair[0].error <= pair[1].error));
+    assert!(plan.recommended().error < 0.5, "better than knowing nothing: {}", plan.recommended().error);
+    // What is written can be read and run as it is.
+    let study = Study::parse(&plan.recommended().study.to_toml(), "planned").unwrap();
+    assert!(
+        matches!(study.data, DataSpec::Files { layout: Layout::Folder, .. }),
+        "the study's own data, not the made-up"
+    );
+    assert_eq!(study.privacy.unwrap().noise, undertone_core::study::NoiseKind::Secure);
+}
+
+#[test]
+fn the_numbers_of_a_plan_follow_from_the_study() {
+    let plan = planned(FILES).unwrap();
+    let study = &plan.recommended().study;
+    assert_eq!((plan.graph.clients(), plan.graph.edges(), plan.records.as_slice()), (6, 6, &[40][..]));
+    let (rho, epsilons) = plan.spent().unwrap();
+    assert!(epsilons[2].1 <= 4.0 && epsilons[2].1 > 3.9999 && epsilons[0].1 > epsilons[1].1);
+    let free = plan.rows.iter().find(|row| row.algorithm == "free-rounds").unwrap();
+    let noise = plan.noise(free);
+    assert_eq!(noise.len() as u32, free.study.data_rounds());
+    let spent: f64 = noise.iter().map(|r| r.phi).sum();
+    assert!((spent - rho.get()).abs() < 1e-9);
+    for r in &noise {
+        // sigma = 2 eta(s) c1/(M sqrt(2 phi)), here from the parameters as text.
+        let value = |key: &str| free.parameters.get(key).unwrap().parse::<f64>().unwrap();
+        let s = f64::from(noise.iter().position(|other| other.round == r.round).unwrap() as u32 + 1);
+        let decay = match free.parameters.get("algorithm.decay").unwrap() {
+            "constant" => 1.0,
+            "sqrt" => s.sqrt(),
+            _ => s,
+        };
+        let expected = 2.0 * value("algorithm.eta") / decay * value("privacy.clip") / 40.0 / (2.0 * r.phi).sqrt();
+        assert!((r.sigma / expected - 1.0).abs() < 1e-9, "round {}: {} is not {expected}", r.round, r.sigma);
+    }
+    // 8 bytes for each of age, two wards and the intercept; round, kind and tag; two neighbours; one signature.
+    assert_eq!(plan.bytes(), (5 + 32 + 16, 2 * (30 * 53 + 64)));
+    assert!(plan.bound().unwrap() > 0.0);
+    assert_eq!(study.rounds, 30);
+}
+
+#[test]
+fn what_the_study_says_about_clip_and_tau_is_kept() {
+    let text = FILES.replace("noise = \"secure\"", "clip = 0.75\ntau = 1.0");
+    for row in planned(&text).unwrap().rows {
+        let privacy = row.study.privacy.unwrap();
+        assert_eq!((privacy.clip.get(), privacy.tau), (0.75, 1.0), "{}", row.algorithm);
+    }
+    // Also where it suits few algorithms only.
+    let steep = planned(&FILES.replace("noise = \"secure\"", "tau = 0.2").replace("rounds = 30", "rounds = 100"));
+    assert!(steep.unwrap().rows.iter().all(|row| row.study.privacy.unwrap().tau == 0.2));
+    // With an algorithm of its own, they belong to that one.
+    let named = text.replace("algorithm = \"auto\"", "algorithm = { name = \"zcdp-nfl\", rho = 1, eta = 1 }");
+    assert!(planned(&named).unwrap().rows.iter().any(|row| row.study.privacy.unwrap().clip.get() != 0.75));
+}
+
+#[test]
+fn what_cannot_be_planned_says_what_is_missing() {
+    refused(&FILES.replace("[plan]\nclients = 6\nrecords = 40\n", ""), "plan.records is missing");
+    refused(&FILES.replace("clients = 6\n", ""), "plan.clients is missing");
+    refused(&FILES.replace("records = 40", "records = [1, 2]"), "lists 2 numbers for 6 clients");
+    refused(&FILES.replace("epsilon = 4", "phi1 = 0.1"), "privacy.phi1");
+    refused(&FILES.replace("clients = 6", "clients = 6\nrcords = 1"), "did you mean \"records\"");
+    refused(&format!("{FILES}[client.2]\nphi1 = 0.1\n"), "phi1 of its own");
+    refused(&format!("{FILES}[client.north]\neta = 0.1\n"), "there is no client of that name");
+    refused(&FILES.replace("epsilon = 4", "epsilon = 4\ntau = 2"), "privacy.tau = 2");
+    let unsaid = FILES.replace("[privacy]\nepsilon = 4\ndelta = 1e-5\nnoise = \"secure\"\n", "");
+    refused(&unsaid, "privacy is missing; write a table");
+    refused(&FILES.replace("rounds = 30", "rounds = 300000"), "too large to plan");
+    refused(&FILES.replace("loss = \"absolute\"", "loss = \"abs\""), "problem.loss");
+    let error = Study::parse(FILES, "test").unwrap_err().to_string();
+    assert!(error.contains("undertone plan"), "{error}");
+}
+
+/// Half a million records each are too many to draw: fewer are made up, and the budget makes up for it.
+#[test]
+fn large_studies_are_planned_with_fewer_records() {
+    let text = |records: usize, epsilon: f64| {
+        FILES
+            .replace("records = 40", &format!("records = {records}"))
+            .replace("epsilon = 4", &format!("epsilon = {epsilon}"))
+    };
+    let plan = planned(&text(500_000, 0.01)).unwrap();
+    assert_eq!(plan.records, [500_000]);
+    assert!(plan.rows.iter().all(|row| row.algorithm != "dp-nfl"), "whose noise does not follow from rho alone");
+    assert!(plan.recommended().error < 0.1, "{}", plan.recommended().error);
+    // So many records at so large a budget leave no noise that could be represented.
+    refused(&text(900_000_000, 1000.0), "no algorithm found a model");
+}
+
+#[test]
+fn names_come_from_the_participants_or_the_edges() {
+    let edges = FILES
+        .replace("clients = 6\n", "")
+        .replace("kind = \"ring\"", "kind = \"edges\"\nedges = [[\"x\", \"y\"], [\"y\", \"z\"]]");
+    assert_eq!(planned(&edges).unwrap().graph.clients(), 3);
+    let off = FILES.replace("[privacy]\nepsilon = 4\ndelta = 1e-5\nnoise = \"secure\"\n", "");
+    let off = format!("privacy = \"off\"\n{off}");
+    let plan = planned(&off).unwrap();
+    assert!(plan.spent().is_none() && plan.noise(plan.recommended()).is_empty());
+}

@@ -1,0 +1,234 @@
+//! Central solutions against scikit-learn and statsmodels, and noise-free runs against central solutions.
+
+use serde_json::Value;
+use undertone_core::study::Study;
+use undertone_sim::Outcome;
+
+fn reference(name: &str) -> Vec<Value> {
+    let path = format!("{}/../../tests/reference/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn run(text: &str, data: Option<&str>) -> Outcome {
+    let mut study = Study::parse(text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"));
+    study.set_data_path(data.unwrap_or_default());
+    undertone_sim::run(&study, &|_| {}).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// One CSV per client, as a user would keep them.
+fn write_clients(case: &Value, folder: &std::path::Path) -> usize {
+    let mut features = 0;
+    for (k, client) in case["clients"].as_array().unwrap().iter().enumerate() {
+        let rows = client["x"].as_array().unwrap().iter().zip(client["y"].as_array().unwrap());
+        let mut text = String::new();
+        for (x, y) in rows {
+            let x = x.as_array().unwrap();
+            features = x.len();
+            let cells: Vec<String> = x.iter().chain([y]).map(|v| v.as_f64().unwrap().to_string()).collect();
+            text += &(cells.join(",") + "\n");
+        }
+        let head: Vec<String> = (1..=features).map(|p| format!("x{p}")).chain(["y".into()]).collect();
+        std::fs::write(folder.join(format!("client{k}.csv")), head.join(",") + "\n" + &text).unwrap();
+    }
+    features
+}
+
+fn table(value: &Value) -> String {
+    value.as_object().unwrap().iter().map(|(key, v)| format!("{key} = {v}\n")).collect()
+}
+
+#[test]
+fn central_solutions_match_scikit_learn_and_statsmodels() {
+    for case in reference("solutions") {
+        let folder = tempfile::tempdir().unwrap();
+        let features = write_clients(&case, folder.path());
+        let names: Vec<String> = (1..=features).map(|p| format!("\"x{p}\"")).collect();
+        let bounds: String = (1..=features).map(|p| format!("bounds.x{p} = [-9, 9]\n")).collect();
+        let classification = ["logistic", "hinge"].contains(&case["loss"]["loss"].as_str().unwrap());
+        let range = if classification { "[-1, 1]" } else { "[-20, 20]" };
+        let text = format!(
+            "rounds = 1\nprivacy = \"off\"\n[problem]\n{}{}[graph]\nkind = \"complete\"\n\
+             [algorithm]\nname = \"zcdp-nfl\"\nrho = 1\neta = 1\n\
+             [data]\nsource = \"folder\"\nfeatures = [{}]\ntarget = \"y\"\nscaling = \"none\"\n{bounds}bounds.y = {range}\n",
+            table(&case["loss"]),
+            table(&case["regularizer"]),
+            names.join(", ")
+        );
+        let outcome = run(&text, folder.path().to_str());
+        let central = outcome.central.unwrap_or_else(|e| panic!("{}: {e}", case["name"]));
+        let expected: Vec<f64> = case["w"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+        let tolerance = case["tolerance"].as_f64().unwrap();
+        for (got, expected) in central.w.iter().zip(&expected) {
+            assert!(
+                (got - expected).abs() < tolerance,
+                "{} ({}): {got} is not {expected}",
+                case["name"],
+                case["oracle"]
+            );
+        }
+    }
+}
+
+/// The paper's network without noise.
+fn without_noise(problem: &str, rounds: u32, algorithm: &str) -> Outcome {
+    run(
+        &format!(
+            "rounds = {rounds}\nprivacy = \"off\"\n[problem]\n{problem}\n\
+             [data]\nsource = \"synthetic\"\nclients = 50\nrecords = 50\nfeatures = 8\nnoise = 0.1\n\
+             [graph]\nkind = \"random\"\nmean_degree = 3\n[algorithm]\n{algorithm}\n"
+        ),
+        None,
+    )
+}
+
+fn noise_free(problem: &str, rounds: u32, rho: f64, decay: &str) -> Outcome {
+    without_noise(problem, rounds, &format!("name = \"zcdp-nfl\"\nrho = {rho}\neta = 0.2\ndecay = \"{decay}\""))
+}
+
+fn final_error(outcome: &Outcome) -> f64 {
+    outcome.last().error.expect("the pooled problem is small")[0].mean
+}
+
+#[test]
+fn noise_free_ridge_and_elastic_net_reach_the_central_solution() {
+    let ridge = noise_free("loss = \"squared\"\nregularizer = \"l2\"", 300, 1.0, "constant");
+    assert!(final_error(&ridge) < 1e-15, "{:e}", final_error(&ridge));
+    let net = "loss = \"squared\"\nregularizer = \"elastic-net\"\nlambda1 = \"paper\"\nlambda2 = 1";
+    let net = noise_free(net, 300, 1.0, "constant");
+    assert!(final_error(&net) < 1e-15, "{:e}", final_error(&net));
+}
+
+#[test]
+fn noise_free_least_absolute_deviations_come_close() {
+    let lad = noise_free("loss = \"absolute\"", 500, 3.0, "sqrt");
+    assert!(final_error(&lad) < 2e-5, "{:e}", final_error(&lad));
+    // A step size that does not shrink circles the solution instead.
+    let circling = noise_free("loss = \"absolute\"", 500, 3.0, "constant");
+    assert!(final_error(&circling) > 10.0 * final_error(&lad));
+}
+
+#[test]
+fn every_loss_approaches_its_central_solution() {
+    for (problem, limit) in [
+        ("loss = \"huber\"\nthreshold = 1", 1e-12),
+        ("loss = \"quantile\"\nlevel = 0.3", 1e-3),
+        ("loss = \"logistic\"\nregularizer = \"l2\"\nlambda = 5", 1e-12),
+        ("loss = \"hinge\"\nregularizer = \"l2\"\nlambda = 5", 1e-3),
+    ] {
+        let error = final_error(&noise_free(problem, 3000, 0.5, if limit > 1e-6 { "sqrt" } else { "constant" }));
+        assert!(error < limit, "{problem}: {error:e}");
+    }
+}
+
+/// With so much budget that noise vanishes, a clipped run goes to the minimiser of the clipped losses, not of the
+/// study's.
+#[test]
+fn clipped_runs_go_to_the_clipped_solution() {
+    for (problem, clip) in [
+        ("loss = \"squared\"\nregularizer = \"l2\"", 2.0),
+        ("loss = \"logistic\"\nregularizer = \"l2\"\nlambda = 5", 0.5),
+        ("loss = \"huber\"\nthreshold = 1", 0.7),
+    ] {
+        let outcome = run(
+            &format!(
+                "rounds = 2000\n[problem]\n{problem}\n\
+                 [data]\nsource = \"synthetic\"\nclients = 10\nrecords = 30\nfeatures = 4\nnoise = 1.0\n\
+                 [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.5\neta = 0.2\n\
+                 [privacy]\nphi1 = 1e10\ndelta = 1e-5\nclip = {clip}\n"
+            ),
+            None,
+        );
+        let last = outcome.last();
+        let (exact, clipped) = (last.error.unwrap()[0].mean, last.surrogate_error.unwrap()[0].mean);
+        assert!(clipped < 1e-7, "{problem}: {clipped:e} from the clipped solution");
+        assert!(exact > 100.0 * clipped, "{problem}: the clip made no difference ({exact:e})");
+    }
+}
+
+/// P-ADMM without a clip is the closed form; with a clip it goes to the clipped solution too.
+#[test]
+fn p_admm_reaches_its_solutions() {
+    let study = |name: &str, privacy: &str| {
+        run(
+            &format!(
+                "rounds = 400\n{privacy}\n[problem]\nloss = \"squared\"\nregularizer = \"l2\"\n\
+                 [data]\nsource = \"synthetic\"\nclients = 10\nrecords = 30\nfeatures = 4\nnoise = 1.0\n\
+                 [graph]\nkind = \"ring\"\n[algorithm]\nname = \"{name}\"\nrho = 0.5\n"
+            ),
+            None,
+        )
+    };
+    assert!(final_error(&study("p-admm", "privacy = \"off\"")) < 1e-15);
+    let budget = "privacy = { phi1 = 1e10, delta = 1e-5, clip = 2.0 }";
+    let honest = study("p-admm", budget);
+    assert!(honest.last().surrogate_error.unwrap()[0].mean < 1e-7);
+    assert!(final_error(&honest) > 1e-5);
+    let reference = study("p-admm-unclipped", budget);
+    assert!(final_error(&reference) < 1e-7);
+    assert!(reference.notices().iter().any(|n| n.contains("NOT PRIVATE")));
+    assert!(reference.epsilon.is_none() && reference.last().rho.is_none(), "what is not private has no epsilon");
+}
+
+fn free_rounds(problem: &str, rounds: u32, settings: &str) -> Outcome {
+    without_noise(problem, rounds, &format!("name = \"free-rounds\"\naverage = 0\n{settings}"))
+}
+
+#[test]
+fn noise_free_free_rounds_reach_the_central_solution_of_every_problem() {
+    let steady = "data_rounds = 100\neta = 0.25";
+    let shrinking = "data_rounds = 300\neta = 2\ndecay = \"inverse\"";
+    for (problem, rounds, settings, limit) in [
+        ("loss = \"squared\"\nregularizer = \"l2\"", 8000, steady, 1e-15),
+        ("loss = \"squared\"\nregularizer = \"elastic-net\"\nlambda1 = \"paper\"\nlambda2 = 1", 8000, steady, 1e-15),
+        ("loss = \"huber\"\nthreshold = 1", 8000, "data_rounds = 100\neta = 0.5\nmomentum = 0.3", 1e-14),
+        ("loss = \"logistic\"\nregularizer = \"l2\"\nlambda = 5", 8000, "data_rounds = 100\neta = 2", 1e-12),
+        ("loss = \"absolute\"", 6000, shrinking, 1e-4),
+        ("loss = \"quantile\"\nlevel = 0.3", 6000, shrinking, 1e-2),
+        (
+            "loss = \"hinge\"\nregularizer = \"l2\"\nlambda = 5",
+            6000,
+            "data_rounds = 300\neta = 4\ndecay = \"inverse\"",
+            1e-2,
+        ),
+    ] {
+        let error = final_error(&free_rounds(problem, rounds, settings));
+        assert!(error < limit, "{problem}: {error:e}");
+    }
+}
+
+#[test]
+fn the_prox_after_the_noise_makes_sparse_models() {
+    let problem = "loss = \"squared\"\nregularizer = \"elastic-net\"\nlambda1 = 50\nlambda2 = 1";
+    let settings = "data_rounds = 60\neta = 0.25";
+    let with = free_rounds(problem, 3000, settings);
+    let zeros = |w: &[f64]| w.iter().map(|v| v.abs() < 1e-7).collect::<Vec<_>>();
+    let central = zeros(&with.central.as_ref().unwrap().w);
+    assert!(central.contains(&true) && central.contains(&false), "{central:?}");
+    // Exactly zero, and where the central solution is.
+    let exact = |w: &[f64]| w.iter().map(|v| *v == 0.0).collect::<Vec<_>>();
+    assert_eq!(exact(&with.model.w), central);
+    let without = free_rounds(problem, 3000, &format!("{settings}\nprox = false"));
+    assert!(!exact(&without.model.w).contains(&true), "a subgradient never gets there");
+}
+
+/// zCDP-NFL with `average` ends with the mean of the releases before the last round, at no further cost.
+#[test]
+fn zcdp_nfl_can_release_its_average() {
+    let text = |rounds: u32, more: &str| {
+        format!(
+            "rounds = {rounds}\n[problem]\nloss = \"squared\"\n\
+             [data]\nsource = \"synthetic\"\nclients = 6\nrecords = 30\nfeatures = 3\n[graph]\nkind = \"ring\"\n\
+             [privacy]\nphi1 = 0.1\ndelta = 1e-5\nclip = 1\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.5\neta = 0.2\n{more}"
+        )
+    };
+    let plain = run(&text(40, ""), None);
+    let averaged = run(&text(41, "average = 1.0\n"), None);
+    assert_eq!(plain.last().rho, averaged.last().rho, "the last round is free");
+    let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12);
+    assert!(close(plain.model.average.as_ref().unwrap(), &averaged.model.w));
+    // Half of them: the later half.
+    let half = run(&text(41, "average = 0.5\n"), None);
+    let early = run(&text(20, ""), None);
+    let twice = plain.model.average.as_ref().unwrap().iter().zip(early.model.average.as_ref().unwrap());
+    assert!(close(&half.model.w, &twice.map(|(all, early)| 2.0 * all - early).collect::<Vec<_>>()));
+}

@@ -1,0 +1,551 @@
+//! Whole studies in virtual time, on networks and disks that fail in every way we know.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{ZCDP, cohort, fresh_noise, study};
+use undertone_core::ledger::{Contents, Disk, Ledger, Memory, RoundRecord};
+use undertone_core::message::{Chain, Limits, Message, decode};
+use undertone_core::node::{News, OnLoss, Stop};
+use undertone_core::study::{Study, StudyDigest};
+use undertone_testing::{Faults, SimDisk, World};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const RANDOM: &str = "kind = \"random\"\nmean_degree = 3";
+const RING: &str = "kind = \"ring\"";
+const FREE: &str = "name = \"free-rounds\"\ndata_rounds = 6\neta = 0.5\ndecay = \"sqrt\"\nmomentum = 0.3";
+
+fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// The seeds of a test: UNDERTONE_SEED=17 runs that one alone, UNDERTONE_SEEDS=5000 so many.
+fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    match number("UNDERTONE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("UNDERTONE_SEEDS").unwrap_or(count),
+    }
+}
+
+/// Everything that can go wrong on the way, but nobody dies.
+fn bad_network(seed: u64) -> Faults {
+    Faults {
+        latency: (milliseconds(1), milliseconds(80)),
+        loss: 0.01,
+        duplication: 0.02,
+        reordering: 0.01,
+        cut: 0.01,
+        partition: 0.002,
+        silence: Duration::from_secs(10),
+        slow: HashMap::from([(seed as usize % 6, milliseconds(300))]),
+        ..Faults::default()
+    }
+}
+
+#[test]
+fn peers_and_simulator_agree_to_the_last_bit() {
+    let algorithms = [
+        (ZCDP, "absolute"),
+        ("name = \"dp-nfl\"\nrho = 0.4\neta = 0.5\ndecay = \"sqrt\"", "squared"),
+        ("name = \"zcdp-grad-nfl\"\neta = 0.3\ndecay = \"inverse\"", "huber\"\nthreshold = 0.2\n#\""),
+        (FREE, "absolute"),
+        ("name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5\naverage = 0.3", "squared"),
+    ];
+    for (algorithm, loss) in algorithms {
+        for graph in [RANDOM, RING, "kind = \"star\""] {
+            let folder = tempfile::tempdir().unwrap();
+            let text = study(folder.path(), 7, 40, algorithm, graph, loss);
+            let outcome = undertone_sim::run(&Study::parse(&text, "t").unwrap(), &|_| {}).unwrap();
+            let mut world = World::new(cohort(&text), Faults::default(), 1);
+            assert!(world.run(MINUTE).unwrap(), "{algorithm} on {graph} did not finish");
+            assert!(world.now() < Duration::from_secs(5), "somebody waited for nobody: {:?}", world.now());
+            for (k, expected) in outcome.released.chunks_exact(3).enumerate() {
+                assert_eq!(
+                    bits(world.node(k).unwrap().released()),
+                    bits(expected),
+                    "{algorithm} on {graph}, client {k}"
+                );
+                let finals: Vec<f64> = world.node(k).unwrap().finals().into_iter().flat_map(|f| f.1).collect();
+                assert_eq!(bits(&undertone_data::mean(&finals, 3)), bits(&outcome.model.w));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bad_network_changes_nothing_but_the_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RANDOM, "squared");
+    let mut clean = World::new(cohort(&text), Faults::default(), 0);
+    assert!(clean.run(MINUTE).unwrap());
+    let expected: Vec<_> = (0..6).map(|k| bits(clean.node(k).unwrap().released())).collect();
+    for seed in seeds(200) {
+        let mut world = World::new(cohort(&text), bad_network(seed), seed);
+        let finished = world.run(600 * MINUTE).unwrap_or_else(|(k, stop)| panic!("seed {seed}: node {k}: {stop}"));
+        assert!(finished, "seed {seed} did not finish: {}", world.summary());
+        for (k, expected) in expected.iter().enumerate() {
+            assert_eq!(&bits(world.node(k).unwrap().released()), expected, "seed {seed}, client {k}");
+        }
+    }
+}
+
+/// All frames that nodes send, and whether one was ever followed by a different one for the same round.
+#[derive(Default)]
+struct Witness {
+    said: HashMap<(usize, u32), Vec<u8>>,
+    contradictions: u32,
+}
+
+fn watched(world: &mut World, limits: Limits) -> Rc<RefCell<Witness>> {
+    let witness = Rc::new(RefCell::new(Witness::default()));
+    let spied = witness.clone();
+    world.spy = Some(Box::new(move |node, frame| {
+        if let Ok(Message::Round(release)) = decode(frame, &limits) {
+            let mut witness = spied.borrow_mut();
+            let first = witness.said.entry((node, release.round)).or_insert_with(|| frame.to_vec());
+            let differs = first != frame;
+            witness.contradictions += u32::from(differs);
+        }
+    }));
+    witness
+}
+
+const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 6 };
+
+/// Rounds of a node whose release is not just the one before again.
+fn fresh_rounds(witness: &Witness, node: usize) -> Vec<u32> {
+    let payload = |round: u32| match decode(witness.said.get(&(node, round))?, &LIMITS) {
+        Ok(Message::Round(release)) => Some(release.payload.bytes().to_vec()),
+        _ => None,
+    };
+    let zero = Some(vec![0; 24]);
+    let fresh = |n: &u32| payload(*n) != if *n == 1 { zero.clone() } else { payload(n - 1) };
+    (1..=LIMITS.rounds).filter(fresh).collect()
+}
+
+#[test]
+fn crashes_in_the_middle_of_writes_lose_nothing_and_repeat_no_noise() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RANDOM, "squared");
+    let study = Study::parse(&text, "t").unwrap();
+    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let mut crashes = 0;
+    for seed in seeds(200) {
+        let mut cohort = cohort(&text);
+        cohort.noise = fresh_noise;
+        let faults = Faults { crash: 0.05, away: Duration::from_secs(5), ..bad_network(seed) };
+        let mut world = World::new(cohort, faults, seed);
+        let witness = watched(&mut world, LIMITS);
+        let finished = world.run(600 * MINUTE).unwrap_or_else(|(k, stop)| panic!("seed {seed}: node {k}: {stop}"));
+        assert!(finished, "seed {seed} did not finish after {} crashes", world.crashes);
+        crashes += world.crashes;
+        assert_eq!(witness.borrow().contradictions, 0, "seed {seed}");
+        let first = world.node(0).unwrap().finals();
+        for k in 0..6 {
+            let node = world.node(k).unwrap();
+            let fresh = fresh_rounds(&witness.borrow(), k);
+            let released: f64 = fresh.iter().map(|&n| schedule.phi(n).get()).sum();
+            assert!(node.ledger().run().spent >= released * (1.0 - 1e-12), "seed {seed}, client {k}");
+            assert!(node.ledger().run().spent <= schedule.spent(40).get(), "seed {seed}, client {k}");
+            assert_eq!(node.ledger().run().fresh as usize, fresh.len(), "seed {seed}, client {k}");
+            assert_eq!(node.finals(), first, "seed {seed}, client {k}");
+        }
+    }
+    assert!(
+        crashes > 1000 || std::env::var("UNDERTONE_SEED").is_ok(),
+        "only {crashes} crashes: the test tests too little"
+    );
+}
+
+/// Free rounds through crashes: a mixed round costs nothing and comes out the same however often it is computed; a data
+/// round that was cut off is charged and done without the records.
+#[test]
+fn crashes_in_free_rounds_charge_data_rounds_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, FREE, RANDOM, "squared");
+    let study = Study::parse(&text, "t").unwrap();
+    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let (mut crashes, mut withheld) = (0, 0);
+    for seed in seeds(100) {
+        let mut cohort = cohort(&text);
+        cohort.noise = fresh_noise;
+        let faults = Faults { crash: 0.05, away: Duration::from_secs(5), ..bad_network(seed) };
+        let mut world = World::new(cohort, faults, seed);
+        let witness = watched(&mut world, LIMITS);
+        assert!(world.run(600 * MINUTE).unwrap(), "seed {seed} did not finish");
+        assert_eq!(witness.borrow().contradictions, 0, "seed {seed}");
+        crashes += world.crashes;
+        let first = world.node(0).unwrap().finals();
+        for k in 0..6 {
+            let node = world.node(k).unwrap();
+            let run = node.ledger().run();
+            assert_eq!((run.mixed, run.fresh + run.withheld()), (34, 6), "seed {seed}, client {k}");
+            // A data round that was cut off is paid for although it was not made.
+            assert!((run.spent - schedule.spent(40).get()).abs() < 1e-9 * run.spent, "seed {seed}, client {k}");
+            assert!(run.spent <= schedule.spent(40).get(), "seed {seed}, client {k}");
+            withheld += run.withheld();
+            assert_eq!(node.finals(), first, "seed {seed}, client {k}");
+        }
+    }
+    let single = std::env::var("UNDERTONE_SEED").is_ok();
+    assert!((crashes > 300 && withheld > 10) || single, "{crashes} crashes, {withheld} rounds withheld: too few");
+}
+
+#[test]
+fn a_spent_budget_leaves_mixing() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, FREE, RING, "squared");
+    let study = Study::parse(&text, "t").unwrap();
+    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let mut cohort = cohort(&text);
+    // Enough for the first three data rounds, which begin at rounds 1, 7 and 14.
+    cohort.allowance = Some(schedule.spent(14).get());
+    let mut world = World::new(cohort, Faults::default(), 1);
+    assert!(world.run(MINUTE).unwrap());
+    for k in 0..6 {
+        let run = world.node(k).unwrap().ledger().run();
+        assert_eq!((run.fresh, run.mixed, run.withheld()), (3, 34, 3));
+        assert!(run.spent <= schedule.spent(14).get());
+    }
+    // What was released goes on to be mixed: in the end all agree far better than after the last data round.
+    let models: Vec<Vec<f64>> = (0..6).map(|k| world.node(k).unwrap().released().to_vec()).collect();
+    let spread =
+        (0..3).map(|p| models.iter().map(|m| (m[p] - models[0][p]).abs()).fold(0.0, f64::max)).fold(0.0, f64::max);
+    assert!(spread < 1e-4, "{spread}");
+}
+
+/// The same witness must see what it looks for when all disks forget, or the test above could not fail.
+#[test]
+fn disks_that_lie_are_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RANDOM, "squared");
+    let mut world = up_to(&text, 10);
+    let witness = watched(&mut world, LIMITS);
+    (0..6).for_each(|k| world.disk(k).lie());
+    world.run_until(MINUTE, |w| (0..6).all(|k| w.node(k).is_some_and(|n| n.round() >= 14))).unwrap();
+    (0..6).for_each(|k| world.kill(k));
+    (0..6).for_each(|k| world.start(k, Duration::from_secs(20)));
+    // With everybody's memory gone there is nobody to prove anything, and rounds are noised twice.
+    world.run(10 * MINUTE).unwrap();
+    assert!(witness.borrow().contradictions > 0);
+    // If only one forgets, its neighbours prove it.
+    let mut world = up_to(&text, 10);
+    world.disk(2).lie();
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 13)).unwrap();
+    world.kill(2);
+    world.start(2, milliseconds(100));
+    match world.run(10 * MINUTE) {
+        Err((2, Stop::Behind { theirs, own, .. })) => assert!(theirs > own),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Runs until node 2 has done `rounds` rounds, and kills it.
+fn up_to(text: &str, rounds: u32) -> World {
+    let mut cohort = cohort(text);
+    cohort.noise = fresh_noise;
+    let latency = (milliseconds(5), milliseconds(5));
+    let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(1), ..Faults::default() }, 1);
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= rounds)).unwrap();
+    world
+}
+
+#[test]
+fn an_old_an_emptied_and_a_copied_state_folder_stop_the_peer() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RANDOM, "squared");
+    for emptied in [false, true] {
+        let mut world = up_to(&text, 10);
+        let backup = if emptied { Vec::new() } else { world.disk(2).bytes() };
+        world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 15)).unwrap();
+        world.kill(2);
+        world.disk(2).restore(backup);
+        let witness = watched(&mut world, LIMITS);
+        world.start(2, milliseconds(100));
+        match world.run(10 * MINUTE) {
+            Err((2, stop @ Stop::Behind { .. })) => {
+                assert!(stop.to_string().contains("restored from a backup"), "{stop}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let sent = witness.borrow().said.keys().filter(|(node, round)| *node == 2 && *round > 10).count();
+        assert_eq!(sent, 0, "something fresh was sent from an old state");
+    }
+    // A copy that went its own way by one round: same number of rounds, other content.
+    let mut world = up_to(&text, 10);
+    let (round, copy) = (world.node(2).unwrap().round(), world.disk(2).bytes());
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() > round)).unwrap();
+    world.kill(2);
+    assert_ne!(world.disk(2).bytes(), copy);
+    world.disk(2).restore(another_next_round(&text, copy));
+    world.start(2, milliseconds(100));
+    match world.run(10 * MINUTE) {
+        Err((2, stop @ Stop::Forked { .. })) => assert!(stop.to_string().contains("a copy of this peer"), "{stop}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The ledger of node 2 with one more round than `copy`, as a copy of the peer would have written it.
+fn another_next_round(text: &str, copy: Vec<u8>) -> Vec<u8> {
+    let cohort = cohort(text);
+    let digest = StudyDigest::of(&cohort.study);
+    let mut disk = Memory(copy);
+    let run = Contents::read(&mut disk).unwrap().unwrap().runs.remove(0);
+    let file = Rc::new(RefCell::new(disk));
+    let (mut ledger, resumed) = Ledger::enter(
+        Shared(file.clone()),
+        cohort.identities[2].clone(),
+        Chain::new(&digest),
+        LIMITS,
+        run.begin.clone(),
+        run.begin.rho,
+    )
+    .unwrap();
+    let last = resumed.last.unwrap();
+    let prior = resumed.frames.last().unwrap().receipt().head;
+    let released = last.released.iter().map(|v| v + 1.0).collect();
+    ledger.record(RoundRecord { round: last.round + 1, rho: last.next_rho, prior, released, ..last }).unwrap();
+    drop(ledger);
+    Rc::into_inner(file).expect("the ledger is gone").into_inner().0
+}
+
+/// A disk that the test can still read when the ledger has it.
+struct Shared(Rc<RefCell<Memory>>);
+
+impl Disk for Shared {
+    fn size(&mut self) -> std::io::Result<u64> {
+        self.0.borrow_mut().size()
+    }
+    fn read(&mut self, at: u64, count: usize) -> std::io::Result<Vec<u8>> {
+        self.0.borrow_mut().read(at, count)
+    }
+    fn write(&mut self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.borrow_mut().write(at, bytes)
+    }
+}
+
+/// A neighbour may spoil the model and hold up the rounds, but it cannot stop a peer, and those who are not its
+/// neighbours never notice.
+#[test]
+fn nonsense_from_a_neighbour_stops_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RING, "squared");
+    let (mut refused, mut conflicts) = (0, 0);
+    for seed in seeds(200) {
+        let faults = Faults {
+            latency: (milliseconds(1), milliseconds(20)),
+            liar: Some((2, 0.2)),
+            duplication: 0.2,
+            silence: Duration::from_secs(10),
+            ..Faults::default()
+        };
+        let mut world = World::new(cohort(&text), faults, seed);
+        if let Err((k, stop)) = world.run(10 * MINUTE) {
+            panic!("seed {seed}: node {k} stopped: {stop}");
+        }
+        let closed = |n: &&(usize, News)| matches!(&n.1, News::Lost(2, r) | News::Refused(2, r) if r.contains("closed by this peer"));
+        refused += world.news.iter().filter(closed).count();
+        // A changed release that still is one is found out when the true one arrives too.
+        let contradicts =
+            |n: &&(usize, News)| matches!(&n.1, News::Conflict(c) if c.author == 2 && c.first != c.second);
+        conflicts += world.news.iter().filter(contradicts).count();
+    }
+    assert!(refused > 100, "only {refused} connections were closed: the test tests too little");
+    assert!(conflicts > 10, "only {conflicts} contradictions were seen: the test tests too little");
+}
+/// All but node 2, which dies in round 10 of 40 and is dropped.
+const OTHERS: [usize; 5] = [0, 1, 3, 4, 5];
+
+/// A complete graph of six that loses node 2; the others finish.
+fn without_node_2(folder: &std::path::Path, algorithm: &str) -> World {
+    let text = study(folder, 6, 40, algorithm, "kind = \"complete\"", "squared");
+    let mut cohort = cohort(&text);
+    cohort.on_loss = OnLoss::Drop(Duration::from_secs(30));
+    let latency = (milliseconds(5), milliseconds(5));
+    let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(10), ..Faults::default() }, 1);
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 10)).unwrap();
+    world.kill(2);
+    let done = |w: &World| OTHERS.iter().all(|k| w.node(*k).is_some_and(|n| n.is_finished(w.now())));
+    assert!(world.run_until(10 * MINUTE, done).unwrap());
+    world
+}
+
+#[test]
+fn a_dropped_neighbour_takes_its_dual_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = without_node_2(folder.path(), ZCDP);
+    for p in 0..3 {
+        let sum: f64 = OTHERS.iter().map(|k| world.node(*k).unwrap().dual()[p]).sum();
+        assert!(sum.abs() < 1e-12, "the duals of the rest add up to {sum}");
+    }
+    for k in OTHERS {
+        let node = world.node(k).unwrap();
+        assert_eq!(node.neighbours().count(), 4);
+        assert_eq!(node.finals().len(), 5, "the model is that of those who were there in the end");
+        assert!(world.news.iter().any(|n| matches!(n, (at, News::Dropped { neighbour: 2, left: 4, .. }) if *at == k)));
+    }
+    // When it comes back, it learns that it is alone.
+    world.start(2, milliseconds(10));
+    match world.run_until(20 * MINUTE, |_| false) {
+        Err((2, Stop::Alone)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn free_rounds_go_on_without_a_lost_neighbour() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = without_node_2(folder.path(), FREE);
+    let models: Vec<&[f64]> = OTHERS.iter().map(|k| world.node(*k).unwrap().released()).collect();
+    let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(models.iter().all(|m| apart(m, models[0]) < 0.02), "those who are left agree: {models:?}");
+    assert!(models[0].iter().all(|v| v.abs() < 1.0) && models[0][0] > 0.1, "on something sensible: {models:?}");
+}
+
+#[test]
+fn a_restart_remembers_a_dropped_edge() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, "kind = \"complete\"", "squared");
+    let mut cohort = cohort(&text);
+    cohort.on_loss = OnLoss::Drop(Duration::from_secs(30));
+    let latency = (milliseconds(5), milliseconds(5));
+    let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(1), ..Faults::default() }, 1);
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 10)).unwrap();
+    world.kill(2);
+    let later = world.now() + Duration::from_secs(10);
+    world.run_until(later, |_| false).unwrap();
+    world.kill(3);
+    // 2 is dropped while 3 is still waited for, so no round follows and the last record still counts the edge.
+    assert!(world.run_until(2 * MINUTE, |w| w.node(0).is_some_and(|n| n.neighbours().count() == 4)).unwrap());
+    let (dual, round) = (world.node(0).unwrap().dual().to_vec(), world.node(0).unwrap().round());
+    world.kill(0);
+    world.start(0, milliseconds(10));
+    world.run_until(2 * MINUTE, |w| w.node(0).is_some()).unwrap();
+    let node = world.node(0).unwrap();
+    assert_eq!((node.round(), node.neighbours().count()), (round, 4));
+    assert_eq!(bits(node.dual()), bits(&dual));
+}
+
+/// Whoever is not next to a lost peer keeps waiting for it, and must hear in the end that it will not come.
+#[test]
+fn peers_far_from_a_lost_one_finish_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let edges: Vec<String> = (0..5).map(|k| format!("[\"site-0{k}\", \"site-0{}\"]", k + 1)).collect();
+    let path = format!("kind = \"edges\"\nedges = [{}]", edges.join(", "));
+    let text = study(folder.path(), 6, 40, ZCDP, &path, "squared");
+    for (waiting, at) in [(3, 10), (3, 37), (3, 39), (0, 10), (0, 38), (0, 39)] {
+        let mut cohort = cohort(&text);
+        // The first so many never drop an edge.
+        cohort.on_loss = OnLoss::Drop(Duration::from_secs(60));
+        cohort.waiting = waiting;
+        let latency = (milliseconds(5), milliseconds(5));
+        let mut world =
+            World::new(cohort, Faults { latency, silence: Duration::from_secs(10), ..Faults::default() }, 1);
+        world.run_until(MINUTE, |w| w.node(5).is_some_and(|n| n.round() >= at)).unwrap();
+        world.kill(5);
+        let all = |w: &World| (0..5).all(|k| w.node(k).is_some_and(|n| n.is_finished(w.now())));
+        assert!(world.run_until(30 * MINUTE, all).unwrap(), "lost at {at}, {waiting} waiting");
+        let finals = world.node(0).unwrap().finals();
+        assert_eq!(finals.len(), 5);
+        assert!((1..5).all(|k| world.node(k).unwrap().finals() == finals), "lost at {at}, {waiting} waiting");
+    }
+}
+
+#[test]
+fn nobody_goes_on_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RING, "squared");
+    let mut cohort = cohort(&text);
+    cohort.on_loss = OnLoss::Drop(Duration::from_secs(30));
+    let mut world = World::new(cohort, Faults { latency: (milliseconds(5), milliseconds(5)), ..Faults::default() }, 1);
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 10)).unwrap();
+    world.kill(1);
+    world.kill(3);
+    match world.run(10 * MINUTE) {
+        Err((2, Stop::Alone)) => {}
+        other => panic!("{other:?}"),
+    }
+    // Started again, it does not spend the rest of its budget on nobody.
+    let spent = world.node(2).unwrap().ledger().run().spent;
+    world.kill(2);
+    world.start(2, milliseconds(10));
+    let stopped = world.run_until(world.now() + MINUTE, |_| false);
+    assert!(matches!(stopped, Err((2, Stop::Alone))), "{stopped:?}");
+    let mut disk: SimDisk = world.disk(2).clone();
+    assert_eq!(Contents::read(&mut disk).unwrap().unwrap().runs[0].spent, spent);
+}
+
+#[test]
+fn values_of_no_sensible_size_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    // A step so large that the run diverges by itself.
+    let diverging = ZCDP.replace("eta = 0.5", "eta = 1e9").replace("rho = 0.4", "rho = 1e-9");
+    let text = study(folder.path(), 6, 40, &diverging, RING, "squared").replace("clip = 0.5", "clip = 1e12");
+    let mut world = World::new(cohort(&text), Faults::default(), 1);
+    let witness = watched(&mut world, LIMITS);
+    match world.run(MINUTE) {
+        Err((_, stop @ Stop::Round { .. })) => assert!(stop.to_string().contains("the run has diverged"), "{stop}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!witness.borrow().said.is_empty(), "what was sent before was fine");
+}
+
+#[test]
+fn a_study_that_differs_is_refused_and_the_difference_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RING, "squared");
+    let mut cohort = cohort(&text);
+    cohort.odd =
+        Some((2, std::sync::Arc::new(Study::parse(&text.replace("epsilon = 5.0", "epsilon = 6.0"), "t").unwrap())));
+    let mut world = World::new(cohort, Faults { latency: (milliseconds(5), milliseconds(5)), ..Faults::default() }, 1);
+    assert!(!world.run(MINUTE).unwrap(), "they must not finish");
+    assert_eq!(world.node(2).unwrap().round(), 0);
+    let named = |n: &(usize, News)| matches!(&n.1, News::Refused(_, reason) if reason.contains("differ in: privacy"));
+    assert!(world.news.iter().any(|n| n.0 == 2 && named(n)));
+    assert!(world.news.iter().any(|n| n.0 == 1 && named(n)));
+}
+
+#[test]
+fn a_spent_allowance_is_followed_by_repetition_at_no_cost() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RING, "squared");
+    let study = Study::parse(&text, "t").unwrap();
+    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let mut cohort = cohort(&text);
+    cohort.allowance = Some(schedule.spent(25).get());
+    let mut world = World::new(cohort, Faults::default(), 1);
+    let witness = watched(&mut world, LIMITS);
+    assert!(world.run(MINUTE).unwrap());
+    for k in 0..6 {
+        let run = world.node(k).unwrap().ledger().run();
+        assert_eq!((run.fresh, run.round), (25, 40));
+        assert_eq!(fresh_rounds(&witness.borrow(), k), (1..=25).collect::<Vec<_>>());
+        assert!(run.spent <= schedule.spent(25).get());
+        let total: f64 = (0..3).map(|p| (0..6).map(|k| world.node(k).unwrap().dual()[p]).sum::<f64>().abs()).sum();
+        assert!(total < 1e-12, "the duals no longer add up to zero");
+    }
+}
+
+#[test]
+fn a_ledger_from_the_future_opens_when_the_clock_is_set_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RING, "squared");
+    let mut world = up_to(&text, 10);
+    world.kill(2);
+    // The cohort's clock is the number of starts; the ledger's first record then lies ahead of it.
+    let mut disk: SimDisk = world.disk(2).clone();
+    let begun = Contents::read(&mut disk).unwrap().unwrap().runs[0].begin.time;
+    assert_eq!(begun, 1);
+    world.cohort_mut().clock = -31_536_000;
+    world.start(2, milliseconds(10));
+    assert!(world.run(10 * MINUTE).unwrap());
+}
