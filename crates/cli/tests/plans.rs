@@ -97,7 +97,7 @@ fn plans_are_written_beside_the_study_and_over_nothing() {
     let output = plan(&["--json"]);
     assert!(output.status.success(), "{}", errors(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["algorithms"].as_array().unwrap().len(), 5);
+    assert_eq!(json["algorithms"].as_array().unwrap().len(), 4);
     assert_eq!((json["clients"].as_u64(), json["edges"].as_u64()), (Some(4), Some(3)));
     assert!(folder.path().join("here/planned.toml").exists());
     assert!(plan(&["--set", "privacy.epsilon=2"]).status.success());
