@@ -70,7 +70,7 @@ impl Site {
     fn value(&self, name: &str) -> Option<f64> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.metrics)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut page = String::new();
         stream.read_to_string(&mut page).ok()?;
         page.lines().find_map(|line| line.strip_prefix(&format!("undertone_{name} "))?.parse().ok())

@@ -1,42 +1,42 @@
-//! Numbers for operators, in the text format that Prometheus reads.
+//! Numbers for operators, in the OpenMetrics text format that Prometheus reads.
 
-use std::fmt::Write;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+type Count = Gauge<u64, AtomicU64>;
+type Number = Gauge<f64, AtomicU64>;
+
 /// What is measured; the node and the network write, the page reads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
-    sent_bytes: AtomicU64,
-    sent_frames: AtomicU64,
-    received_bytes: AtomicU64,
-    received_frames: AtomicU64,
-    round: AtomicU64,
-    rounds: AtomicU64,
-    neighbours: AtomicU64,
-    connected: AtomicU64,
-    withheld: AtomicU64,
+    round: Count,
+    rounds: Count,
+    neighbours: Count,
+    connected: Count,
+    withheld: Counter,
+    sent_bytes: Counter,
+    sent_frames: Counter,
+    received_bytes: Counter,
+    received_frames: Counter,
     spent: Number,
     remaining: Number,
     consensus: Number,
-}
-
-/// A number that several threads share.
-#[derive(Debug, Default)]
-struct Number(AtomicU64);
-
-impl Number {
-    fn set(&self, value: f64) {
-        self.0.store(value.to_bits(), Ordering::Relaxed);
-    }
-    fn get(&self) -> f64 {
-        f64::from_bits(self.0.load(Ordering::Relaxed))
-    }
+    registry: Registry,
 }
 
 /// Where a peer stands.
@@ -60,105 +60,187 @@ pub struct Standing {
     pub consensus: f64,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("undertone");
+        let all = &mut registry;
+        // The format adds a full stop to every help text, and `_total` to the name of every counter.
+        Self {
+            round: register(all, "round", "Last round done"),
+            rounds: register(all, "rounds", "Rounds of the study"),
+            neighbours: register(all, "neighbours", "Neighbours in the graph"),
+            connected: register(all, "neighbours_connected", "Neighbours connected now"),
+            withheld: register(all, "rounds_withheld", "Rounds made without the records although planned with them"),
+            sent_bytes: register(all, "sent_bytes", "Bytes of frames sent, before encryption"),
+            sent_frames: register(all, "sent_frames", "Frames sent"),
+            received_bytes: register(all, "received_bytes", "Bytes of frames received"),
+            received_frames: register(all, "received_frames", "Frames received"),
+            spent: register(all, "epsilon_spent", "Epsilon spent in this study"),
+            remaining: register(all, "epsilon_remaining", "Epsilon this study may still spend"),
+            consensus: register(all, "consensus_distance", "Root mean square distance to the neighbours' releases"),
+            registry,
+        }
+    }
+}
+
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 impl Metrics {
     pub(crate) fn sent(&self, bytes: usize) {
-        self.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.sent_frames.fetch_add(1, Ordering::Relaxed);
+        self.sent_bytes.inc_by(bytes as u64);
+        self.sent_frames.inc();
     }
 
     pub(crate) fn received(&self, bytes: usize) {
-        self.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.received_frames.fetch_add(1, Ordering::Relaxed);
+        self.received_bytes.inc_by(bytes as u64);
+        self.received_frames.inc();
     }
 
     pub(crate) fn update(&self, standing: &Standing) {
-        self.round.store(standing.round.into(), Ordering::Relaxed);
-        self.rounds.store(standing.rounds.into(), Ordering::Relaxed);
-        self.neighbours.store(standing.neighbours as u64, Ordering::Relaxed);
-        self.connected.store(standing.connected as u64, Ordering::Relaxed);
-        self.withheld.store(standing.withheld.into(), Ordering::Relaxed);
+        self.round.set(standing.round.into());
+        self.rounds.set(standing.rounds.into());
+        self.neighbours.set(standing.neighbours as u64);
+        self.connected.set(standing.connected as u64);
+        // The ledger does the counting, across restarts too, and its count never falls.
+        self.withheld.inner().store(standing.withheld.into(), Ordering::Relaxed);
         self.spent.set(standing.spent);
         self.remaining.set(standing.remaining);
         self.consensus.set(standing.consensus);
     }
 
-    /// The page.
+    /// All metrics as text.
     pub fn page(&self) -> String {
-        let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
-        let rows = [
-            ("round", "gauge", "Last round done", count(&self.round)),
-            ("rounds", "gauge", "Rounds of the study", count(&self.rounds)),
-            ("neighbours", "gauge", "Neighbours in the graph", count(&self.neighbours)),
-            ("neighbours_connected", "gauge", "Neighbours connected now", count(&self.connected)),
-            (
-                "rounds_withheld_total",
-                "counter",
-                "Rounds made without the records although planned with them",
-                count(&self.withheld),
-            ),
-            ("sent_bytes_total", "counter", "Bytes of frames sent, before encryption", count(&self.sent_bytes)),
-            ("sent_frames_total", "counter", "Frames sent", count(&self.sent_frames)),
-            ("received_bytes_total", "counter", "Bytes of frames received", count(&self.received_bytes)),
-            ("received_frames_total", "counter", "Frames received", count(&self.received_frames)),
-            ("epsilon_spent", "gauge", "Epsilon spent in this study", self.spent.get()),
-            ("epsilon_remaining", "gauge", "Epsilon this study may still spend", self.remaining.get()),
-            (
-                "consensus_distance",
-                "gauge",
-                "Root mean square distance to the neighbours' releases",
-                self.consensus.get(),
-            ),
-        ];
         let mut page = String::new();
-        for (name, kind, help, value) in rows {
-            let _ = writeln!(
-                page,
-                "# HELP undertone_{name} {help}.\n# TYPE undertone_{name} {kind}\nundertone_{name} {value}"
-            );
-        }
+        encode(&mut page, &self.registry).expect("a string takes any text");
         page
     }
 }
 
-/// Answers requests for the page, one connection each.
+/// How long a connection may last. It carries one request, so that a client that sends none, or reads nothing, keeps
+/// nothing of this process for longer.
+const LONGEST_CONNECTION: Duration = Duration::from_secs(5);
+
+/// Answers requests until the runtime ends.
 pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let metrics = metrics.clone();
-                tokio::spawn(async move {
-                    let _ = timeout(Duration::from_secs(5), answer(stream, &metrics)).await;
-                });
-            }
-            // Out of descriptors, say: try again a little later.
+            Ok((stream, _)) => drop(tokio::spawn(converse(stream, metrics.clone(), LONGEST_CONNECTION))),
+            // For example, no file descriptors are left: try again a little later.
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }
 }
 
-/// Longest request that is read.
-const LONGEST_REQUEST: usize = 4096;
-
-async fn answer(mut stream: TcpStream, metrics: &Metrics) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|w| w == b"\r\n\r\n") && request.len() < LONGEST_REQUEST {
-        let mut part = [0; 512];
-        match stream.read(&mut part).await? {
-            0 => break,
-            count => request.extend_from_slice(&part[..count]),
-        }
+async fn converse(stream: TcpStream, metrics: Arc<Metrics>, longest: Duration) {
+    let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&request, &metrics))));
+    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answer);
+    match timeout(longest, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "a request for metrics failed"),
+        Err(_) => tracing::debug!("a request for metrics took too long"),
     }
-    let (status, body) = if request.starts_with(b"GET /metrics ") || request.starts_with(b"GET / ") {
-        ("200 OK", metrics.page())
+}
+
+fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<String> {
+    let is_read = [Method::GET, Method::HEAD].contains(request.method());
+    let (status, kind, body) = if is_read && ["/", "/metrics"].contains(&request.uri().path()) {
+        (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.page())
     } else {
-        ("404 Not Found", "ask for /metrics\n".into())
+        (StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "ask for GET /metrics\n".into())
     };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    stream.shutdown().await
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    #[test]
+    fn lines_are_what_dashboards_parse() {
+        let metrics = Metrics::default();
+        metrics.sent(40);
+        metrics.received(7);
+        metrics.update(&Standing {
+            round: 17,
+            rounds: 200,
+            neighbours: 3,
+            connected: 2,
+            withheld: 1,
+            spent: 0.25,
+            remaining: 0.75,
+            consensus: 1.5,
+        });
+        let page = metrics.page();
+        let values: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            values,
+            [
+                "undertone_round 17",
+                "undertone_rounds 200",
+                "undertone_neighbours 3",
+                "undertone_neighbours_connected 2",
+                "undertone_rounds_withheld_total 1",
+                "undertone_sent_bytes_total 40",
+                "undertone_sent_frames_total 1",
+                "undertone_received_bytes_total 7",
+                "undertone_received_frames_total 1",
+                "undertone_epsilon_spent 0.25",
+                "undertone_epsilon_remaining 0.75",
+                "undertone_consensus_distance 1.5",
+            ]
+        );
+        assert!(page.starts_with("# HELP undertone_round Last round done.\n# TYPE undertone_round gauge\n"), "{page}");
+        assert!(page.ends_with("# EOF\n"), "{page}");
+    }
+
+    /// What a server on loopback answers to these bytes, until it closes the connection.
+    async fn exchange(request: &str, longest: Duration) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        tokio::spawn(converse(stream, Arc::default(), longest));
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn the_page_is_at_two_addresses() {
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        for path in ["/", "/metrics", "/metrics?name=value"] {
+            let answer = exchange(&get(path), LONGEST_CONNECTION).await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.contains("content-type: application/openmetrics-text; version=1.0.0"), "{answer}");
+            assert!(answer.contains("\nundertone_round 0\n"), "{answer}");
+        }
+        let post = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
+        for request in [&get("/other"), post] {
+            let answer = exchange(request, LONGEST_CONNECTION).await;
+            assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{answer}");
+            assert!(answer.ends_with("ask for GET /metrics\n"), "{answer}");
+        }
+        let answer = exchange("not HTTP at all\r\n\r\n", LONGEST_CONNECTION).await;
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_no_request_is_cut_off() {
+        let started = Instant::now();
+        for request in ["", "GET /metrics HTTP/1.1\r\n"] {
+            assert_eq!(exchange(request, Duration::from_millis(50)).await, "");
+        }
+        assert!(started.elapsed() < LONGEST_CONNECTION);
+    }
 }

@@ -137,7 +137,7 @@ impl Party {
     pub fn page(&self, k: usize) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.metrics[k])).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut page = String::new();
         stream.read_to_string(&mut page).ok()?;
         Some(page)
