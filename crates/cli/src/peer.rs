@@ -109,10 +109,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// What a peer says went wrong, with the exit code that fits.
 pub fn failed(error: PeerError) -> Failure {
-    match error {
-        PeerError::Input(reason) => Failure::Input(reason),
-        PeerError::Machine(reason) => Failure::Machine(reason),
-    }
+    if error.is_input() { Failure::input(error) } else { Failure::machine(error) }
 }
 
 /// The study. What is planned is planned once: what was chosen is kept in the state folder, so that a restart goes on with it

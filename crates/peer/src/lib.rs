@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod error;
 pub mod keys;
 mod limit;
 pub mod metrics;
@@ -15,15 +16,4 @@ mod results;
 pub mod run;
 pub mod state;
 
-use thiserror::Error;
-
-/// A peer that could not start, or could not go on.
-#[derive(Debug, Error)]
-pub enum PeerError {
-    /// Something given to it is wrong.
-    #[error("{0}")]
-    Input(String),
-    /// The machine did not cooperate.
-    #[error("{0}")]
-    Machine(String),
-}
+pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};

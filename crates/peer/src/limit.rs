@@ -5,7 +5,7 @@ use undertone_core::ledger::Contents;
 use undertone_core::privacy::{Delta, Epsilon, Rho};
 use undertone_core::study::{Privacy, Study, StudyDigest};
 
-use crate::PeerError;
+use crate::LimitError;
 use crate::run::{Options, is_protected};
 
 /// The rho that this study may spend under the owner's limit; refuses a study that would pass it.
@@ -13,12 +13,10 @@ pub(crate) fn allowance(
     options: &Options,
     ledger: Option<&Contents>,
     digest: &StudyDigest,
-) -> Result<Option<f64>, PeerError> {
+) -> Result<Option<f64>, LimitError> {
     let (Some(limit), Some(privacy)) = (options.max_epsilon, &options.study.privacy) else {
         return match options.max_epsilon {
-            Some(_) => {
-                Err(PeerError::Input("--max-epsilon: this study has no privacy, so no limit can be kept".into()))
-            }
+            Some(_) => Err(LimitError::NoPrivacy),
             None => Ok(None),
         };
     };
@@ -26,26 +24,16 @@ pub(crate) fn allowance(
     // At the smallest delta that this data was ever promised: a study with a large one must not widen the limit.
     let smallest = runs.iter().map(|r| r.begin.delta).filter(|d| *d > 0.0).fold(privacy.delta.get(), f64::min);
     let delta = Delta::new(smallest).expect("one of several deltas");
-    let limit_rho = match Epsilon::new(limit) {
-        Ok(epsilon) => privacy.accountant.rho(epsilon, delta).get(),
-        Err(e) => return Err(PeerError::Input(format!("--max-epsilon: {e}"))),
-    };
+    let limit_rho = privacy.accountant.rho(Epsilon::new(limit)?, delta).get();
     if !is_protected(&options.study) || ledger.is_some_and(|l| l.spent().is_none()) {
-        return Err(PeerError::Input(
-            "--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be kept"
-                .into(),
-        ));
+        return Err(LimitError::Rehearsal);
     }
     let others: f64 = runs.iter().filter(|r| r.begin.study != digest.whole()).map(|r| r.spent).sum();
     let left = limit_rho - others;
     let promised = promised(&options.study, privacy, &options.identity.id());
     if promised > left {
         let total = privacy.accountant.epsilon(Rho::new(others + promised).expect("a sum of rhos"), delta).get();
-        return Err(PeerError::Input(format!(
-            "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {:e} after \
-             this study; nothing more was sent. Raise the limit, or ask for a study with a smaller budget",
-            delta.get()
-        )));
+        return Err(LimitError::Exceeded { limit, total, delta: delta.get() });
     }
     Ok(Some(left.max(0.0)))
 }

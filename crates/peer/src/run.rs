@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use undertone_core::identity::{Identity, PublicId};
+use undertone_core::identity::Identity;
 use undertone_core::ledger::Disk;
 use undertone_core::message::Limits;
-use undertone_core::node::{Event, News, Node, OnLoss, Roster, RosterError, Setup, Stop};
+use undertone_core::node::{Event, News, Node, OnLoss, Roster, RosterError, Setup};
 use undertone_core::privacy::{Noise, Rho};
 use undertone_core::records::Dataset;
 use undertone_core::study::{DataSpec, NoiseKind, Study, StudyDigest};
@@ -93,10 +93,9 @@ pub struct Report {
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
     let started = Instant::now();
     let study = &options.study;
-    let roster = Roster::new(study, options.rehearsal).map_err(|e| PeerError::Input(e.to_string()))?;
-    let roster = Arc::new(roster);
+    let roster = Arc::new(Roster::new(study, options.rehearsal)?);
     let id = options.identity.id();
-    let me = roster.find(&id).ok_or_else(|| PeerError::Input(unlisted(&id)))?;
+    let me = roster.find(&id).ok_or_else(|| RosterError::Unlisted(id.to_string()))?;
     let name = roster.names.get(me).into_owned();
     let data = load(study, &options.data, &name)?;
     let folder = StateFolder::open(&options.state)?;
@@ -132,10 +131,13 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
     };
     let records = setup.data.records().len();
-    let node = Node::new(setup, disk, started.elapsed()).map_err(stopped)?;
+    let node = Node::new(setup, disk, started.elapsed())?;
     // The ledger came first: a folder with anything else but no ledger is taken for one whose ledger was lost.
-    std::fs::create_dir_all(&results)
-        .map_err(|e| PeerError::Machine(format!("{}: cannot be made ({e})", results.display())))?;
+    std::fs::create_dir_all(&results).map_err(|source| PeerError::Io {
+        path: results.clone(),
+        what: "cannot be made",
+        source,
+    })?;
     observe(Update::Started(Started {
         name: &name,
         listening: &network.address,
@@ -167,10 +169,6 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     result
 }
 
-fn unlisted(id: &PublicId) -> String {
-    RosterError::Unlisted(id.to_string()).to_string()
-}
-
 /// What a peer releases is safe if its noise is.
 pub(crate) fn is_protected(study: &Study) -> bool {
     study.privacy.is_some_and(|p| p.noise == NoiseKind::Secure) && study.algorithm.clips()
@@ -199,7 +197,7 @@ impl Data {
 fn load(study: &Study, path: &Path, name: &str) -> Result<Data, PeerError> {
     let DataSpec::Files { schema, .. } = &study.data else { unreachable!("the roster refuses other sources") };
     let encoder = Encoder { schema, classification: study.loss.is_classification() };
-    let loaded = encoder.read(path, name).map_err(|e| PeerError::Input(e.to_string()))?;
+    let loaded = encoder.read(path, name)?;
     let clip = study.privacy.filter(|_| study.algorithm.clips()).map(|p| p.clip);
     let dataset = Dataset::new(&loaded.rows, &loaded.targets, study.features(), clip);
     Ok(Data { dataset, rows: loaded.rows, targets: loaded.targets })
@@ -212,13 +210,6 @@ fn own_address(address: Option<&str>) -> SocketAddr {
     match address.parse::<SocketAddr>() {
         Ok(socket) if socket.ip().is_loopback() => socket,
         _ => (everywhere, address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0)).into(),
-    }
-}
-
-fn stopped(stop: Stop) -> PeerError {
-    match stop {
-        Stop::Ledger(_) => PeerError::Machine(stop.to_string()),
-        _ => PeerError::Input(stop.to_string()),
     }
 }
 
@@ -242,13 +233,13 @@ impl<D: Disk> Peer<'_, D> {
     /// The loop. Returns whether it was interrupted.
     fn converse(&mut self, mut net: IrohTransport, mut inputs: mpsc::Receiver<Input>) -> Result<bool, PeerError> {
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let clock = clock.map_err(|e| PeerError::Machine(format!("no clock ({e})")))?;
+        let clock = clock.map_err(PeerError::Clock)?;
         let mut told = Duration::ZERO;
-        self.node.handle(Event::Tick, self.now(), &mut net).map_err(stopped)?;
+        self.node.handle(Event::Tick, self.now(), &mut net)?;
         loop {
             if self.tell(&mut told)? {
                 self.node.saved();
-                self.node.handle(Event::Tick, self.now(), &mut net).map_err(stopped)?;
+                self.node.handle(Event::Tick, self.now(), &mut net)?;
                 continue;
             }
             if self.node.is_finished(self.now()) {
@@ -281,8 +272,7 @@ impl<D: Disk> Peer<'_, D> {
                     self.node.handle(Event::Unreachable { peer, reason }, now, &mut net)
                 }
                 Some(Input::Interrupt) => return Ok(true),
-            }
-            .map_err(stopped)?;
+            }?;
         }
     }
 

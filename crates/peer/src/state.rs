@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use undertone_core::ledger::{Contents, Disk};
 
-use crate::PeerError;
+use crate::{PeerError, StateError};
 
 /// A ledger on a real disk.
 #[derive(Debug)]
@@ -97,31 +97,21 @@ pub const PLANNED: &str = "planned-";
 impl StateFolder {
     /// Takes a folder, or makes one. The lock goes when the process ends, however it ends.
     pub fn open(path: &Path) -> Result<Self, PeerError> {
-        let broken = |what: &str, e: io::Error| PeerError::Machine(format!("{}: {what} ({e})", path.display()));
-        fs::create_dir_all(path).map_err(|e| broken("the state folder cannot be made", e))?;
+        let broken = |what, source| wrong(path, StateError::Io { what, source });
+        fs::create_dir_all(path).map_err(|e| broken("cannot be made", e))?;
         let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
-        let lock = lock
-            .map_err(|e| broken("the state folder cannot be written, and nothing is sent that is not recorded", e))?;
+        let lock = lock.map_err(|e| broken("cannot be written, and nothing is sent that is not recorded", e))?;
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(PeerError::Input(format!(
-                    "{}: another process uses this state folder; stop it first",
-                    path.display()
-                )));
-            }
-            Err(TryLockError::Error(e)) => return Err(broken("the state folder cannot be locked", e)),
+            Err(TryLockError::WouldBlock) => return Err(wrong(path, StateError::InUse)),
+            Err(TryLockError::Error(e)) => return Err(broken("cannot be locked", e)),
         }
-        let entries = fs::read_dir(path).map_err(|e| broken("the state folder cannot be listed", e))?;
+        let entries = fs::read_dir(path).map_err(|e| broken("cannot be listed", e))?;
         let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
         let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
         let expected = |name: &OsString| name == LOCK || name == LEDGER || name.to_string_lossy().starts_with(PLANNED);
         if is_new && !names.iter().all(expected) {
-            return Err(PeerError::Input(format!(
-                "{}: holds files but no ledger, or an empty one; if its ledger was lost, what this data has spent is unknown and it must not \
-                 take part in a study again; if the folder is a wrong one, give another",
-                path.display()
-            )));
+            return Err(wrong(path, StateError::NoLedger));
         }
         Ok(Self { path: path.into(), _lock: lock, is_new })
     }
@@ -136,12 +126,7 @@ impl StateFolder {
             }
             Ok(disk)
         });
-        disk.map_err(|e| {
-            PeerError::Machine(format!(
-                "{}: cannot be opened for writing ({e}), and nothing is sent that is not recorded; make it writable",
-                path.display()
-            ))
-        })
+        disk.map_err(|e| wrong(&path, StateError::LedgerUnwritable(e)))
     }
 
     /// What the ledger says, if it says anything yet.
@@ -153,7 +138,7 @@ impl StateFolder {
     pub fn results(&self, name: &str, study: &[u8; 32]) -> PathBuf {
         let plain: String =
             name.chars().map(|c| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' }).take(60).collect();
-        let hash: String = study[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(&study[..4]);
         let plain = plain.trim_matches('-');
         self.path.join(if plain.is_empty() { format!("study-{hash}") } else { format!("{plain}-{hash}") })
     }
@@ -162,9 +147,12 @@ impl StateFolder {
 /// What the ledger in a state folder says, without taking the folder; `None` if nothing was recorded yet.
 pub fn read_ledger(folder: &Path) -> Result<Option<Contents>, PeerError> {
     let path = folder.join(LEDGER);
-    let wrong = |reason: &dyn std::fmt::Display| PeerError::Input(format!("{}: {reason}", path.display()));
-    let file = File::open(&path).map_err(|e| wrong(&format!("cannot be read ({e}); give a state folder of a peer")))?;
-    Contents::read(&mut FileDisk { file, durable: true }).map_err(|e| wrong(&e))
+    let file = File::open(&path).map_err(|e| wrong(&path, StateError::LedgerUnreadable(e)))?;
+    Contents::read(&mut FileDisk { file, durable: true }).map_err(|e| wrong(&path, e.into()))
+}
+
+fn wrong(path: &Path, source: StateError) -> PeerError {
+    PeerError::State { path: path.into(), source }
 }
 
 /// Writes a file so that a reader sees the old one or the new one, never half of one.
@@ -175,5 +163,5 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PeerError> {
         file.sync_all()?;
         fs::rename(&new, path)
     });
-    written.map_err(|e| PeerError::Machine(format!("{}: cannot be written ({e})", path.display())))
+    written.map_err(|source| PeerError::Io { path: path.into(), what: "cannot be written", source })
 }

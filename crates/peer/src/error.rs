@@ -1,0 +1,268 @@
+//! The errors of a peer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use undertone_core::ledger::LedgerError;
+use undertone_core::node::{RosterError, Stop};
+use undertone_core::privacy::UnitError;
+use undertone_data::DataError;
+
+/// A peer that could not start, or could not go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PeerError {
+    /// The study is not for peers, or not for this one.
+    #[error(transparent)]
+    Roster(#[from] RosterError),
+    /// The records cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A key file cannot be used or made.
+    #[error("{}: {source}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: KeyError,
+    },
+    /// The state folder, or the ledger in it, cannot be used.
+    #[error("{}: {source}", path.display())]
+    State {
+        /// The folder or the file in it.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: StateError,
+    },
+    /// No key could be drawn.
+    #[error("the operating system gave no random key ({0})")]
+    Random(#[source] getrandom::Error),
+    /// The owner's limit does not allow the study.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// The network could not be started.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The node cannot go on.
+    #[error(transparent)]
+    Stop(#[from] Stop),
+    /// A file or folder of results could not be written.
+    #[error("{}: {what} ({source})", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What could not be done with it.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The loop has no timer.
+    #[error("no clock ({0})")]
+    Clock(#[source] io::Error),
+}
+
+impl PeerError {
+    /// Whether something that was given is wrong, so that the same command fails again until it is changed. Otherwise the
+    /// machine did not cooperate.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Roster(_) | Self::Data(_) | Self::Limit(_) => true,
+            Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
+            Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
+            Self::Network(error) => matches!(error, NetworkError::Relay(_)),
+            Self::Stop(stop) => !matches!(stop, Stop::Ledger(_)),
+            Self::Random(_) | Self::Io { .. } | Self::Clock(_) => false,
+        }
+    }
+}
+
+/// What is wrong with a key file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// There is a file already.
+    #[error("exists already, and a key is never overwritten; choose another name")]
+    Exists,
+    /// It could not be written.
+    #[error("cannot be written ({0}); choose another place")]
+    Unwritable(#[source] io::Error),
+    /// It could not be read.
+    #[error("cannot be read ({0}); give the file that `undertone keygen` wrote")]
+    Unreadable(#[source] io::Error),
+    /// Who may read it is not known.
+    #[error("{0}")]
+    Permissions(#[source] io::Error),
+    /// Others may read it.
+    #[error("others on this machine can read this key; run `chmod 600` on it, or make a new one")]
+    Exposed,
+    /// It holds something else.
+    #[error("is not a key; give the file that `undertone keygen` wrote")]
+    NotAKey,
+}
+
+/// What is wrong with a state folder.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The folder could not be made, written, locked or listed.
+    #[error("the state folder {what} ({source})")]
+    Io {
+        /// What could not be done.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process has the lock.
+    #[error("another process uses this state folder; stop it first")]
+    InUse,
+    /// Results without the ledger that they were charged to.
+    #[error(
+        "holds files but no ledger, or an empty one; if its ledger was lost, what this data has spent is unknown and it must not \
+         take part in a study again; if the folder is a wrong one, give another"
+    )]
+    NoLedger,
+    /// The ledger could not be opened for writing.
+    #[error("cannot be opened for writing ({0}), and nothing is sent that is not recorded; make it writable")]
+    LedgerUnwritable(#[source] io::Error),
+    /// The ledger could not be opened for reading.
+    #[error("cannot be read ({0}); give a state folder of a peer")]
+    LedgerUnreadable(#[source] io::Error),
+    /// The ledger was read and cannot be used.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+}
+
+/// Why the owner's limit does not allow a study.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The study spends without bound.
+    #[error("--max-epsilon: this study has no privacy, so no limit can be kept")]
+    NoPrivacy,
+    /// The limit is no epsilon.
+    #[error("--max-epsilon: {0}")]
+    NotAnEpsilon(#[from] UnitError),
+    /// The data was or would be released without safe noise.
+    #[error("--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be kept")]
+    Rehearsal,
+    /// The study would spend more than is left.
+    #[error(
+        "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {delta:e} after this \
+         study; nothing more was sent. Raise the limit, or ask for a study with a smaller budget"
+    )]
+    Exceeded {
+        /// The limit.
+        limit: f64,
+        /// What all studies together would have spent.
+        total: f64,
+        /// The delta of both.
+        delta: f64,
+    },
+}
+
+/// Why the network could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// The thread or its runtime could not be started.
+    #[error("no network thread ({0})")]
+    Thread(#[source] io::Error),
+    /// The thread ended before it listened.
+    #[error("the network thread ended at once")]
+    ThreadEnded,
+    /// The address for metrics cannot be used.
+    #[error("--metrics {address}: {source}; choose another address")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The relay in the study is no URL.
+    #[error("network.relay: {0}; write \"https://host\"")]
+    Relay(#[source] Cause),
+    /// The address to listen at cannot be used.
+    #[error("--listen {address}: {source}; choose another address")]
+    ListenAddress {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: Cause,
+    },
+    /// Something else may be listening there.
+    #[error("{address}: cannot listen there ({source:#}); is the port in use? Free it, or give another with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: Cause,
+    },
+}
+
+/// An error of the network library, whose types may change with its version.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn input_and_machine_are_told_apart() {
+        let io = || io::Error::other("full");
+        let address = SocketAddr::from(([127, 0, 0, 1], 80));
+        let key = |source| PeerError::Key { path: "a.key".into(), source };
+        let state = |source| PeerError::State { path: "state".into(), source };
+        let input = [
+            RosterError::Unlisted("00".into()).into(),
+            DataError::new("a.csv", "empty").into(),
+            key(KeyError::Exists),
+            key(KeyError::Unreadable(io())),
+            key(KeyError::Permissions(io())),
+            key(KeyError::Exposed),
+            key(KeyError::NotAKey),
+            state(StateError::InUse),
+            state(StateError::NoLedger),
+            state(StateError::LedgerUnreadable(io())),
+            state(LedgerError::NotALedger.into()),
+            LimitError::NoPrivacy.into(),
+            NetworkError::Relay("no URL".into()).into(),
+            Stop::Alone.into(),
+        ];
+        let machine = [
+            PeerError::Clock(io()),
+            PeerError::Io { path: "model.json".into(), what: "cannot be written", source: io() },
+            key(KeyError::Unwritable(io())),
+            state(StateError::Io { what: "cannot be made", source: io() }),
+            state(StateError::LedgerUnwritable(io())),
+            NetworkError::Thread(io()).into(),
+            NetworkError::ThreadEnded.into(),
+            NetworkError::Metrics { address, source: io() }.into(),
+            NetworkError::ListenAddress { address, source: io().into() }.into(),
+            NetworkError::Listen { address, source: io().into() }.into(),
+            // Any error of the ledger counts as one of the machine, also a folder that belongs to another key.
+            Stop::Ledger(LedgerError::NotALedger).into(),
+        ];
+        for error in input {
+            assert!(error.is_input(), "{error}");
+        }
+        for error in machine {
+            assert!(!error.is_input(), "{error}");
+        }
+    }
+
+    #[test]
+    fn messages_name_the_place() {
+        let full = || io::Error::other("full");
+        let error =
+            PeerError::State { path: "s".into(), source: StateError::Io { what: "cannot be made", source: full() } };
+        assert_eq!(error.to_string(), "s: the state folder cannot be made (full)");
+        let error = PeerError::Io { path: "m".into(), what: "cannot be written", source: full() };
+        assert_eq!(error.to_string(), "m: cannot be written (full)");
+        let error = PeerError::from(LimitError::Exceeded { limit: 1.0, total: 1.25, delta: 1e-5 });
+        assert!(error.to_string().starts_with(
+            "--max-epsilon 1: with what it spent before, this data would have spent epsilon 1.2500 at delta 1e-5 after this study;"
+        ));
+    }
+}
