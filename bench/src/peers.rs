@@ -116,8 +116,7 @@ pub fn loopback(features: usize, noise: &str, durable: bool, seconds: u64) {
     let mut clients = Vec::new();
     for k in 0..10 {
         let key = Identity::from_secret(&[k as u8 + 1; 32]);
-        let secret: String = key.secret().iter().map(|b| format!("{b:02x}")).collect();
-        write_key(&folder.join(format!("{k}.key")), &secret);
+        write_key(&folder.join(format!("{k}.key")), &hex::encode(key.secret()));
         clients.push((key.id().to_string(), Some(port(k))));
         let records = if features > 1000 { 8 } else { RECORDS };
         std::fs::write(folder.join(format!("{k}.csv")), table(k, records, features)).expect("data");

@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if *json {
         let run = |r: &Run| {
             json!({
-                "study": r.begin.name, "study_hash": hex(&r.begin.study), "begun": r.begin.time, "protected": r.begin.protected,
+                "study": r.begin.name, "study_hash": hex::encode(r.begin.study), "begun": r.begin.time, "protected": r.begin.protected,
                 "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "mixed": r.mixed, "withheld": r.withheld(), "rho": r.spent,
                 "epsilon": epsilon(r.spent, r.begin.delta), "delta": r.begin.delta, "promised_rho": r.begin.rho,
             })
@@ -86,7 +86,7 @@ fn report(
         let name: String = run.begin.name.chars().take(24).collect();
         text += &format!(
             "{name:24} {:10} {:>13} {:>12} {:>6} {:>8} {:>12} {spent:>12} {:>8e}{note}\n",
-            &hex(&run.begin.study)[..8],
+            hex::encode(&run.begin.study[..4]),
             format!("{} of {}", run.round, run.begin.rounds),
             run.fresh,
             run.mixed,
@@ -111,8 +111,4 @@ fn report(
         _ => "\nin all: nothing".into(),
     };
     text
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

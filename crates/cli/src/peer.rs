@@ -1,5 +1,6 @@
 //! `undertone peer`: one party of a study on a real network.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -91,20 +92,17 @@ enum Log {
     None,
 }
 
+/// Longest patience: a longer one is a mistake, and sums of times must not overflow.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text} is not a time; write 90s, 5m or 1h");
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let seconds = match unit {
-        "s" | "" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    if number == 0 || number > 10_000_000 {
-        return Err(wrong());
+    let wrong = |reason: &dyn Display| Err(format!("{reason}; write 90s, 5m or 1h"));
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => wrong(&"must be longer than zero"),
+        Ok(time) if time > LONGEST_PATIENCE => wrong(&"is longer than 100 years"),
+        Ok(time) => Ok(time),
+        Err(e) => wrong(&e),
     }
-    Ok(Duration::from_secs(number * seconds))
 }
 
 /// What a peer says went wrong, with the exit code that fits.

@@ -159,6 +159,21 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |arguments: &[&str], words: &[&str]| assert_refused(&undertone(folder.path(), arguments), words);
     refused(&["simulate", "nowhere.toml"], &["nowhere.toml", "check the path"]);
+    let peer = ["peer", "--study", "no.toml", "--key", "no.key", "--data", "no.csv", "--state", "no", "--patience"];
+    for (time, reason) in [
+        ("120", "time unit needed"),
+        ("0", "longer than zero"),
+        ("0s", "longer than zero"),
+        ("-3s", "expected number"),
+        ("5 parsecs", "unknown time unit"),
+        ("1000years", "longer than 100 years"),
+    ] {
+        refused(&[&peer[..], &[time]].concat(), &["--patience", reason, "write 90s, 5m or 1h"]);
+    }
+    for time in ["90s", "5m", "1h"] {
+        // The time is accepted: the study is what is missing.
+        refused(&[&peer[..], &[time]].concat(), &["no.toml", "check the path"]);
+    }
     refused(&["simulate", "--set", "privacy.tau=2"], &["privacy.tau = 2", "at most 1"]);
     refused(&["simulate", "--set", "privacy.epsilom=2"], &["did you mean \"epsilon\"?"]);
     refused(&["simulate", "--set", "graph={kind=\"edges\",edges=[[\"1\",\"2\"]]}"], &["49 components", "{1, 2}"]);

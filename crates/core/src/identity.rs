@@ -28,7 +28,7 @@ impl PublicId {
 
 impl fmt::Display for PublicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(self.as_bytes()))
     }
 }
 
@@ -38,26 +38,14 @@ impl fmt::Debug for PublicId {
     }
 }
 
-/// Reads 64 hexadecimal digits as 32 bytes.
-pub fn parse_hex(text: &str) -> Option<[u8; 32]> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        let digit = |d: u8| (d as char).to_digit(16);
-        *byte = (digit(pair[0])? * 16 + digit(pair[1])?) as u8;
-    }
-    Some(bytes)
-}
-
 impl FromStr for PublicId {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        parse_hex(text)
-            .and_then(Self::from_bytes)
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text, &mut bytes)
+            .ok()
+            .and_then(|()| Self::from_bytes(bytes))
             .ok_or_else(|| "is not a public id; copy the 64 digits that `undertone keygen` printed".into())
     }
 }

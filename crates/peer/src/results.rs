@@ -45,15 +45,14 @@ impl<D: Disk> Peer<'_, D> {
 
     /// Both sides of a contradiction, for whoever must judge it.
     pub fn write_conflict(&self, conflict: &Conflict) -> Result<(), PeerError> {
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let name = self.roster.names.get(conflict.author as usize);
         let json = json!({
             "author": name,
             "id": self.roster.ids[conflict.author as usize].to_string(),
-            "study": hex(&self.digest.whole()),
+            "study": hex::encode(self.digest.whole()),
             "round": conflict.round,
-            "first": hex(&conflict.first),
-            "second": hex(&conflict.second),
+            "first": hex::encode(&conflict.first),
+            "second": hex::encode(&conflict.second),
             "both_signed": conflict.provable,
         });
         let file = format!("conflict-{}-{}.json", conflict.author, conflict.round);
@@ -75,7 +74,7 @@ impl<D: Disk> Peer<'_, D> {
         let protected = run.begin.protected;
         json!({
             "study": self.study.name,
-            "study_hash": self.digest.whole().iter().map(|b| format!("{b:02x}")).collect::<String>(),
+            "study_hash": hex::encode(self.digest.whole()),
             "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "mixed": run.mixed, "withheld": run.withheld() },
             "protected": protected,
             "rehearsal": rehearsal && !protected,
