@@ -14,7 +14,7 @@ use undertone_core::node::OnLoss;
 use undertone_core::study::Study;
 use undertone_peer::run::{self, Options, Report, Started, Update};
 use undertone_peer::state::PLANNED;
-use undertone_peer::{PeerError, keys};
+use undertone_peer::{Cancel, PeerError, keys};
 use undertone_plan as plan;
 
 use crate::{Failure, digits, print, study};
@@ -168,6 +168,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         metrics: arguments.metrics,
         until_input_ends: arguments.until_input_ends,
         durable: !arguments.no_sync,
+        cancel: Cancel::new(),
     };
     let json = arguments.log == Log::Json;
     let mut watch = |update: Update| match update {

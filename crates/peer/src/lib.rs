@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod cancel;
 mod error;
 pub mod keys;
 mod limit;
@@ -16,4 +17,5 @@ mod results;
 pub mod run;
 pub mod state;
 
+pub use cancel::Cancel;
 pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};

@@ -18,11 +18,12 @@ use undertone_core::study::{DataSpec, NoiseKind, Study, StudyDigest};
 use undertone_data::Encoder;
 
 use crate::PeerError;
+use crate::cancel::Cancel;
 use crate::limit::allowance;
 use crate::metrics::{Metrics, Standing};
 use crate::network::{self, Input, IrohTransport};
 use crate::results::{pretty, read_finals};
-use crate::state::{StateFolder, write_whole};
+use crate::state::{StateFolder, make_folder, write_whole};
 
 /// What a peer is started with.
 pub struct Options {
@@ -48,6 +49,8 @@ pub struct Options {
     pub until_input_ends: bool,
     /// Whether records must survive a loss of power; false only for measurements.
     pub durable: bool,
+    /// Ends the peer from another thread, as an interrupt does.
+    pub cancel: Cancel,
 }
 
 /// What a peer tells while it runs.
@@ -104,18 +107,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     let disk = folder.disk(options.durable || is_protected(study))?;
     let results = folder.results(&study.name, &digest.whole());
     let metrics = Arc::new(Metrics::default());
-    let limits = Limits { features: study.features(), rounds: study.rounds, clients: roster.names.len() };
-    let (network, transport, inputs) = network::start(network::Config {
-        identity: options.identity.clone(),
-        roster: roster.clone(),
-        me,
-        relay: study.relay.clone(),
-        listen: options.listen.unwrap_or_else(|| own_address(roster.addresses[me].as_deref())),
-        limits,
-        metrics: metrics.clone(),
-        serve: options.metrics,
-        until_input_ends: options.until_input_ends,
-    })?;
+    let (network, transport, inputs) = network::start(network_config(options, &roster, me, &metrics))?;
     let setup = Setup {
         study: study.clone(),
         roster: roster.clone(),
@@ -133,11 +125,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     let records = setup.data.records().len();
     let node = Node::new(setup, disk, started.elapsed())?;
     // The ledger came first: a folder with anything else but no ledger is taken for one whose ledger was lost.
-    std::fs::create_dir_all(&results).map_err(|source| PeerError::Io {
-        path: results.clone(),
-        what: "cannot be made",
-        source,
-    })?;
+    make_folder(&results)?;
     observe(Update::Started(Started {
         name: &name,
         listening: &network.address,
@@ -156,6 +144,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         results: &results,
         metrics: &metrics,
         started,
+        cancel: &options.cancel,
         observe,
     };
     let ended = peer.converse(transport, inputs);
@@ -164,9 +153,24 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         peer.node.take_news().iter().for_each(|news| peer.log(news));
     }
     let result = ended.and_then(|interrupted| peer.report(interrupted, options.rehearsal));
-    // Even a peer that must stop says goodbye.
+    // Also after an error: the frames sent before it must still arrive.
     network.join();
     result
+}
+
+fn network_config(options: &Options, roster: &Arc<Roster>, me: usize, metrics: &Arc<Metrics>) -> network::Config {
+    let study = &options.study;
+    network::Config {
+        identity: options.identity.clone(),
+        roster: roster.clone(),
+        me,
+        relay: study.relay.clone(),
+        listen: options.listen.unwrap_or_else(|| own_address(roster.addresses[me].as_deref())),
+        limits: Limits { features: study.features(), rounds: study.rounds, clients: roster.names.len() },
+        metrics: metrics.clone(),
+        serve: options.metrics,
+        until_input_ends: options.until_input_ends,
+    }
 }
 
 /// What a peer releases is safe if its noise is.
@@ -223,6 +227,7 @@ pub(crate) struct Peer<'a, D> {
     pub results: &'a Path,
     metrics: &'a Metrics,
     started: Instant,
+    cancel: &'a Cancel,
     observe: &'a mut dyn FnMut(Update),
 }
 
@@ -245,6 +250,10 @@ impl<D: Disk> Peer<'_, D> {
             if self.node.is_finished(self.now()) {
                 return Ok(false);
             }
+            if self.cancel.is_cancelled() {
+                return Ok(true);
+            }
+            // At most a second, so that a cancelled peer ends soon.
             let wait = self.node.deadline(self.now()).saturating_sub(self.now()).min(Duration::from_secs(1));
             let input = match inputs.try_recv() {
                 Ok(input) => Some(input),

@@ -155,6 +155,11 @@ fn wrong(path: &Path, source: StateError) -> PeerError {
     PeerError::State { path: path.into(), source }
 }
 
+/// Makes a folder for results, if there is none.
+pub(crate) fn make_folder(path: &Path) -> Result<(), PeerError> {
+    fs::create_dir_all(path).map_err(|source| PeerError::Io { path: path.into(), what: "cannot be made", source })
+}
+
 /// Writes a file so that a reader sees the old one or the new one, never half of one.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     let new = path.with_extension("new");
