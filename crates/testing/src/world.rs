@@ -5,7 +5,7 @@
 //! same way for the same seed.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub struct Faults {
     /// A node whose frames arrive changed, and how often.
     pub liar: Option<(usize, f64)>,
     /// Nodes that take this much longer for everything they send.
-    pub slow: HashMap<usize, Duration>,
+    pub slow: BTreeMap<usize, Duration>,
 }
 
 /// The parties of a study in one process.
@@ -191,7 +191,7 @@ pub struct World {
     now: Duration,
     planned: BinaryHeap<Reverse<Planned>>,
     sequence: u64,
-    cables: HashMap<u64, Cable>,
+    cables: BTreeMap<u64, Cable>,
     next_link: u64,
     places: Vec<Place>,
     /// During a split, who is on which side.
@@ -224,7 +224,7 @@ impl World {
             now: Duration::ZERO,
             planned: BinaryHeap::new(),
             sequence: 0,
-            cables: HashMap::new(),
+            cables: BTreeMap::new(),
             next_link: 0,
             sides: None,
             actions: Vec::new(),
@@ -368,9 +368,8 @@ impl World {
 
     /// The connections of a dead node go silent; the other ends notice in time.
     fn unplug(&mut self, node: usize) {
-        let mut dead: Vec<u64> =
+        let dead: Vec<u64> =
             self.cables.iter().filter(|(_, c)| c.ends.contains(&Some(node))).map(|(l, _)| *l).collect();
-        dead.sort_unstable();
         for link in dead {
             let cable = self.cables.get_mut(&link).expect("just listed");
             let side = usize::from(cable.ends[1] == Some(node));
@@ -388,7 +387,6 @@ impl World {
         for (link, cable) in &self.cables {
             ends.extend(cable.ends.iter().position(|end| *end == Some(node)).map(|side| end_of(*link, side)));
         }
-        ends.sort_unstable();
         ends.into_iter().for_each(|end| self.act(node, Action::Close(end, "finished".into())));
     }
 

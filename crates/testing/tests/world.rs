@@ -3,7 +3,7 @@
 mod common;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ fn bad_network(seed: u64) -> Faults {
         cut: 0.01,
         partition: 0.002,
         silence: Duration::from_secs(10),
-        slow: HashMap::from([(seed as usize % 6, milliseconds(300))]),
+        slow: BTreeMap::from([(seed as usize % 6, milliseconds(300))]),
         ..Faults::default()
     }
 }
@@ -101,7 +101,7 @@ fn a_bad_network_changes_nothing_but_the_time() {
 /// All frames that nodes send, and whether one was ever followed by a different one for the same round.
 #[derive(Default)]
 struct Witness {
-    said: HashMap<(usize, u32), Vec<u8>>,
+    said: BTreeMap<(usize, u32), Vec<u8>>,
     contradictions: u32,
 }
 

@@ -16,7 +16,7 @@ mod roster;
 mod round;
 mod setup;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -64,7 +64,7 @@ pub struct Node<D> {
     problem: Problem,
     costs: Option<Costs>,
     ledger: Ledger<D>,
-    links: HashMap<Link, Connection>,
+    links: BTreeMap<Link, Connection>,
     neighbours: Vec<Neighbour>,
     /// n, the last round done.
     round: u32,
@@ -86,7 +86,7 @@ pub struct Node<D> {
     saved: bool,
     /// How long to stay for others when everything is done.
     linger: Duration,
-    accused: HashSet<u32>,
+    accused: BTreeSet<u32>,
     serving_reported: bool,
     missing_reported: bool,
     news: Vec<News>,
@@ -124,7 +124,7 @@ impl<D: Disk> Node<D> {
             problem: setup.study.problem(regularizer),
             costs,
             ledger,
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             neighbours,
             round: 0,
             own: vec![0.0; limits.features],
@@ -138,7 +138,7 @@ impl<D: Disk> Node<D> {
             gave_up: false,
             saved: false,
             linger: LINGER,
-            accused: HashSet::new(),
+            accused: BTreeSet::new(),
             serving_reported: false,
             missing_reported: false,
             news: Vec::new(),
