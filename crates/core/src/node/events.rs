@@ -1,4 +1,4 @@
-//! What goes into a node and what comes out of it.
+//! The events that a node handles, and what it asks for in return.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::message::Outgoing;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Link(pub u64);
 
-/// What a node asks of the network. Each call returns at once; what comes of it arrives as an [`Event`].
+/// What a node asks of the network. Each call returns at once. Its outcome arrives as an [`Event`].
 pub trait Transport {
-    /// Try to connect to a participant.
+    /// Try to connect to a peer.
     fn dial(&mut self, peer: u32);
     /// Send a frame, after those sent before on the same link.
     fn send(&mut self, link: Link, frame: &Outgoing);
@@ -22,14 +22,14 @@ pub trait Transport {
     fn close(&mut self, link: Link, reason: &str);
 }
 
-/// What happens to a node.
+/// Something that a node must handle.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
-    /// An authenticated connection to a participant exists, whoever dialled.
+    /// An authenticated connection to a peer exists, whoever dialled.
     Up {
         /// Its number.
         link: Link,
-        /// The participant, by its key.
+        /// The peer whose key it was authenticated with.
         peer: u32,
     },
     /// A frame arrived.
@@ -43,33 +43,33 @@ pub enum Event<'a> {
     Down {
         /// Which one.
         link: Link,
-        /// Why, in the words of whoever ended it.
+        /// Why, as stated by the end that closed it.
         reason: String,
     },
-    /// A dialled participant could not be reached.
+    /// A peer that was dialled could not be reached.
     Unreachable {
-        /// Who.
+        /// Which one.
         peer: u32,
         /// Why.
         reason: String,
     },
-    /// Nothing but time.
+    /// Time has passed.
     Tick,
 }
 
-/// What to do about a neighbour that is not there.
+/// What to do about a neighbour that is not connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// Wait until it comes back.
     Wait,
-    /// Go on without it after this long.
+    /// Drop its edge after this long.
     Drop(Duration),
 }
 
 /// Something that an operator may want to know.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
-    /// A neighbour answered.
+    /// A neighbour is connected and has sent its hello.
     Greeted(u32),
     /// A neighbour's last connection ended.
     Lost(u32, String),
@@ -81,20 +81,20 @@ pub enum News {
     Round(u32),
     /// A round was done without the records, because they could not be used.
     Withheld(u32),
-    /// An edge is gone.
+    /// An edge was dropped.
     Dropped {
-        /// To whom.
+        /// The neighbour at its other end.
         neighbour: u32,
         /// Whether the other end dropped it first.
         theirs: bool,
         /// How many neighbours are left.
         left: usize,
     },
-    /// A participant said two different things.
+    /// A peer sent two different releases for one round.
     Conflict(Conflict),
-    /// Everybody's last release is here. [`Node::saved`] is to be called when the result is on disk.
+    /// The last releases of all peers are here. Call [`Node::saved`](super::Node::saved) when the result is on disk.
     Complete,
-    /// Some last releases will not come any more. [`Node::saved`] is to be called here too.
+    /// Some last releases are no longer waited for. Call [`Node::saved`](super::Node::saved) here too.
     GaveUp(Vec<u32>),
     /// All rounds are done, and these last releases are waited for.
     Missing(Vec<u32>),
@@ -105,16 +105,23 @@ pub enum News {
 /// Two different releases of one author for one round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
-    /// Who said them.
+    /// The author.
     pub author: u32,
     /// The round.
     pub round: u32,
-    /// What was known: a frame, or the chain and tag of one.
+    /// What was known before: a frame, or the chain and tag of one.
     pub first: Vec<u8>,
     /// The frame that differs.
     pub second: Vec<u8>,
-    /// Whether both carry signatures, so that anyone can check them.
+    /// Whether both carry signatures, so that others can check them.
     pub provable: bool,
+}
+
+/// What a node can cause while it handles one event.
+pub(super) struct Effects<'a> {
+    pub now: Duration,
+    pub net: &'a mut dyn Transport,
+    pub news: &'a mut Vec<News>,
 }
 
 /// Why a node cannot go on.
@@ -126,20 +133,20 @@ pub enum Stop {
          folder was restored from a backup, copied, or emptied. Bring back the newest folder; never run an older one"
     )]
     Behind {
-        /// Who holds the proof.
+        /// The neighbour that holds the proof.
         neighbour: String,
         /// The round of the proof.
         theirs: u32,
         /// The last round of the ledger.
         own: u32,
     },
-    /// Somebody else sends with this key.
+    /// Another process sends with this key.
     #[error(
         "{neighbour} holds a release of round {round} made with this peer's key that is not in its ledger: a copy of this \
          peer is or was running. Stop all but one, the one whose ledger is the longest"
     )]
     Forked {
-        /// Who holds the proof.
+        /// The neighbour that holds the proof.
         neighbour: String,
         /// The round.
         round: u32,
@@ -147,13 +154,13 @@ pub enum Stop {
     /// Every edge was dropped.
     #[error("no neighbour is left: every edge of this peer was dropped, so it cannot learn anything more")]
     Alone,
-    /// The ledger does not allow it.
+    /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A round could not be computed; nothing was released.
     #[error("round {round} could not be finished: {reason}")]
     Round {
-        /// Which.
+        /// Which one.
         round: u32,
         /// Why.
         reason: RoundError,

@@ -1,162 +1,322 @@
-//! After the last round: everybody's last release goes to everybody, from neighbour to neighbour.
+//! After the last round, the last release of every peer goes to all peers, from neighbour to neighbour.
 //!
 //! The model is the mean of all last releases. They are public already, each is signed by its author, and every peer
-//! checks each once, so it does not matter who passes them on. All peers end with the same model.
+//! checks each once, so it does not matter which peer passes them on. All peers end with the same model.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Conflict, GRACE, News, Node, OnLoss, REPORT, Transport};
-use crate::ledger::Disk;
-use crate::message::{Final, Head, Message, Outgoing, Release, decode, done};
+use super::context::Context;
+use super::events::Effects;
+use super::links::Links;
+use super::{Conflict, Link, News, OnLoss, REPORT};
+use crate::message::{Final, Head, Limits, Message, Outgoing, Release, decode, done};
 
-impl<D: Disk> Node<D> {
-    /// Keeps the own last release.
-    pub(super) fn collect_own_final(&mut self) {
-        let me = self.setup.me as u32;
-        if let Some(last) = self.frames.last().and_then(|f| f.as_final(me, &self.limits)) {
-            self.keep_final(me, last);
+/// How long nothing may happen after the last round before a peer believes that others have given up.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long to stay for others when everything is done.
+const LINGER: Duration = Duration::from_secs(600);
+
+/// How far the collection of last releases is. A state may be followed by one further down, never by one further up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Collection {
+    /// Some are missing.
+    Open {
+        /// Whether it was reported which.
+        is_reported: bool,
+    },
+    /// Some are missing and no longer waited for.
+    GaveUp,
+    /// All are here.
+    Complete,
+}
+
+/// What has become of the result.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum ResultState {
+    /// It is not on disk.
+    Unsaved,
+    /// It is on disk, so neighbours may be told that this peer needs nothing more.
+    Saved,
+    /// It is on disk, and it was reported which neighbours this peer stays for.
+    Reported,
+}
+
+/// What a neighbour said when it had no more need of last releases.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Said {
+    /// Whether it has them all.
+    complete: bool,
+    /// Whether it knows that this peer needs no more either.
+    knows: bool,
+}
+
+/// What one neighbour with a live edge was sent, and what it said.
+#[derive(Debug, Clone, PartialEq)]
+struct Delivery {
+    /// Which last releases it was sent on its newest connection.
+    sent: Vec<bool>,
+    /// The done frame that it was sent on its newest connection: whether that one said that its own was received.
+    sent_done: Option<bool>,
+    /// What it said. That stays true after a restart of the neighbour, because its result was on disk before.
+    said: Option<Said>,
+}
+
+impl Delivery {
+    fn is_done(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// Whether the neighbour does not need this peer any more. One that is done and not connected has left.
+    fn is_over(&self, link: Option<Link>) -> bool {
+        self.said.is_some_and(|said| said.knows || link.is_none())
+    }
+
+    fn forget_sent(&mut self) {
+        self.sent.fill(false);
+        self.sent_done = None;
+    }
+}
+
+/// The last releases, and the end of the run.
+pub(super) struct Finals {
+    /// The frames of the last releases, by author.
+    frames: Vec<Option<Outgoing>>,
+    collection: Collection,
+    result: ResultState,
+    on_loss: OnLoss,
+    /// How long to stay for others when everything is done.
+    linger: Duration,
+    /// Authors that contradicted themselves. Each is reported once.
+    accused: BTreeSet<u32>,
+    /// The neighbours with a live edge.
+    deliveries: BTreeMap<u32, Delivery>,
+}
+
+impl Finals {
+    pub fn new(context: &Context) -> Self {
+        let clients = context.limits.clients;
+        let delivery = Delivery { sent: vec![false; clients], sent_done: None, said: None };
+        Self {
+            frames: vec![None; clients],
+            collection: Collection::Open { is_reported: false },
+            result: ResultState::Unsaved,
+            on_loss: context.setup.on_loss,
+            linger: LINGER,
+            accused: BTreeSet::new(),
+            deliveries: context.neighbours().iter().map(|&id| (id, delivery.clone())).collect(),
         }
     }
 
-    /// Keeps a neighbour's last release.
-    pub(super) fn collect_neighbours_final(&mut self, author: u32, prior: Head, release: &Release) {
-        if let Some(signature) = release.signature.filter(|_| release.round == self.limits.rounds) {
+    /// Takes in the last releases that were on disk when the process started.
+    pub fn resume(&mut self, context: &Context, frames: &[Vec<u8>], news: &mut Vec<News>) {
+        for frame in frames {
+            if let Ok(Message::Final(last)) = decode(frame, &context.limits) {
+                // One that is not valid is collected anew.
+                let _ = self.handle_final(context, &last, frame, news);
+            }
+        }
+        // It was complete before this start, so neighbours that still need something are connected, or will ask again.
+        if self.is_complete() {
+            self.linger = GRACE;
+        }
+    }
+
+    /// Keeps the last release of an author, whose signature was checked.
+    pub fn collect(&mut self, author: u32, frame: Outgoing, news: &mut Vec<News>) {
+        self.frames[author as usize].get_or_insert(frame);
+        if !self.is_complete() && self.frames.iter().all(Option::is_some) {
+            self.collection = Collection::Complete;
+            news.push(News::Complete);
+        }
+    }
+
+    /// Keeps a neighbour's release if it is its last. `prior` is the neighbour's chain before it.
+    pub fn handle_release(
+        &mut self,
+        limits: &Limits,
+        author: u32,
+        prior: Head,
+        release: &Release,
+        news: &mut Vec<News>,
+    ) {
+        if let Some(signature) = release.signature.filter(|_| release.round == limits.rounds) {
             let last = Final { author, prior, payload: release.payload, signature };
-            self.keep_final(author, last.encode());
+            self.collect(author, last.encode(), news);
         }
     }
 
-    /// Takes in a last release that a neighbour passed on; returns why the connection is to be closed, if it is.
-    pub(super) fn receive_final(&mut self, last: &Final, frame: &[u8]) -> Option<String> {
-        let known = self.finals[last.author as usize].as_ref();
+    /// Takes in a last release that a neighbour passed on. Returns whether it is new, or why the connection is to be
+    /// closed.
+    pub fn handle_final(
+        &mut self,
+        context: &Context,
+        last: &Final,
+        frame: &[u8],
+        news: &mut Vec<News>,
+    ) -> Result<bool, String> {
+        let known = self.frames[last.author as usize].as_ref();
         if known.is_some_and(|known| known.bytes() == frame) {
-            return None;
+            return Ok(false);
         }
-        let author = &self.setup.roster.ids[last.author as usize];
-        if !last.verifies(&self.chain, author, self.limits.rounds) {
-            return Some("a last release with a wrong signature".into());
+        if !last.verifies(&context.chain, context.id(last.author), context.limits.rounds) {
+            return Err("a last release with a wrong signature".into());
         }
         if let Some(known) = known {
-            // Two valid signatures of one author for one round: whoever passed this on is not to blame.
+            // Two valid signatures of one author for one round. The neighbour that passed this on did nothing wrong.
             let conflict = Conflict {
                 author: last.author,
-                round: self.limits.rounds,
+                round: context.limits.rounds,
                 first: known.bytes().to_vec(),
                 second: frame.to_vec(),
                 provable: true,
             };
-            self.accuse(conflict);
-            return None;
+            self.accuse(conflict, news);
+            return Ok(false);
         }
-        self.keep_final(last.author, last.encode());
-        None
+        self.collect(last.author, last.encode(), news);
+        Ok(true)
     }
 
     /// Reports an author that contradicts itself, once.
-    pub(super) fn accuse(&mut self, conflict: Conflict) {
+    pub fn accuse(&mut self, conflict: Conflict, news: &mut Vec<News>) {
         if self.accused.insert(conflict.author) {
-            self.news.push(News::Conflict(conflict));
+            news.push(News::Conflict(conflict));
         }
     }
 
-    fn keep_final(&mut self, author: u32, frame: Outgoing) {
-        let slot = &mut self.finals[author as usize];
-        if slot.is_none() {
-            *slot = Some(frame);
-        }
-        if !self.complete && self.finals.iter().all(Option::is_some) {
-            self.complete = true;
-            self.news.push(News::Complete);
+    /// A neighbour needs no more last releases.
+    pub fn handle_done(&mut self, peer: u32, complete: bool, knows: bool) {
+        if let Some(delivery) = self.deliveries.get_mut(&peer) {
+            delivery.said = Some(Said { complete, knows });
         }
     }
 
-    /// Passes on what each neighbour was not sent yet.
-    pub(super) fn spread_finals(&mut self, now: Duration, net: &mut dyn Transport) {
-        if self.round < self.limits.rounds {
-            return;
+    /// A neighbour has sent a hello, which asks for everything that it may be missing.
+    pub fn handle_hello(&mut self, peer: u32, is_first: bool) {
+        let Some(delivery) = self.deliveries.get_mut(&peer) else { return };
+        delivery.forget_sent();
+        // On a new connection the neighbour may have been restarted, and then it does not know what it was told. That
+        // it is done holds nevertheless.
+        if let Some(said) = delivery.said.as_mut().filter(|_| is_first) {
+            said.knows = false;
         }
-        if !self.complete && !self.gave_up {
-            if now >= self.progress + self.end_patience() {
-                self.gave_up = true;
-                self.news.push(News::GaveUp(self.missing()));
-            } else if !self.missing_reported && now >= self.progress + REPORT {
-                self.missing_reported = true;
-                self.news.push(News::Missing(self.missing()));
-            }
+    }
+
+    /// Frames to a neighbour may be lost: everything is sent again.
+    pub fn send_again(&mut self, peer: u32) {
+        if let Some(delivery) = self.deliveries.get_mut(&peer) {
+            delivery.forget_sent();
         }
-        let finished = self.saved && (self.complete || self.gave_up);
-        for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
-            let Some(link) = neighbour.link() else { continue };
-            for (sent, last) in neighbour.sent_finals.iter_mut().zip(&self.finals) {
+    }
+
+    /// The edge to a neighbour is dropped: it is neither sent anything nor waited for.
+    pub fn drop_edge(&mut self, peer: u32) {
+        self.deliveries.remove(&peer);
+    }
+
+    /// Sends every neighbour what it was not sent yet, and gives up or reports if it is time.
+    ///
+    /// To be called only when all rounds are done. `progress` is when something new last happened.
+    pub fn poll(&mut self, progress: Duration, links: &Links, effects: &mut Effects) {
+        self.handle_timeout(progress, effects);
+        let is_settled = self.is_settled();
+        let is_complete = self.is_complete();
+        for (&peer, delivery) in &mut self.deliveries {
+            let Some(link) = links.link(peer) else { continue };
+            for (sent, last) in delivery.sent.iter_mut().zip(&self.frames) {
                 if let (false, Some(last)) = (*sent, last) {
-                    net.send(link, last);
+                    effects.net.send(link, last);
                     *sent = true;
                 }
             }
-            if finished && neighbour.sent_done != Some(neighbour.done) {
-                net.send(link, &done(self.complete, neighbour.done));
-                neighbour.sent_done = Some(neighbour.done);
+            let received = delivery.is_done();
+            if is_settled && delivery.sent_done != Some(received) {
+                effects.net.send(link, &done(is_complete, received));
+                delivery.sent_done = Some(received);
             }
         }
-        if finished && !self.serving_reported && now >= self.progress + REPORT {
-            let waiting: Vec<u32> = self.active().filter(|n| !n.done).map(|n| n.id).collect();
+        if is_settled && self.result == ResultState::Saved && effects.now >= progress + REPORT {
+            let waiting = self.deliveries.iter().filter(|(_, d)| !d.is_done());
+            let waiting: Vec<u32> = waiting.map(|(peer, _)| *peer).collect();
             if !waiting.is_empty() {
-                self.serving_reported = true;
-                self.news.push(News::Serving(waiting));
+                self.result = ResultState::Reported;
+                effects.news.push(News::Serving(waiting));
             }
         }
+    }
+
+    fn handle_timeout(&mut self, progress: Duration, effects: &mut Effects) {
+        let Collection::Open { is_reported } = self.collection else { return };
+        if effects.now >= progress + self.patience() {
+            self.collection = Collection::GaveUp;
+            effects.news.push(News::GaveUp(self.missing()));
+        } else if !is_reported && effects.now >= progress + REPORT {
+            self.collection = Collection::Open { is_reported: true };
+            effects.news.push(News::Missing(self.missing()));
+        }
+    }
+
+    /// When [`Finals::poll`] has something to do, if all rounds are done.
+    pub fn timeouts(&self, progress: Duration) -> [Duration; 2] {
+        [progress + self.patience(), progress + REPORT]
     }
 
     /// How long nothing may happen after the last round before something changes: before this peer gives up on last
     /// releases that are missing, or, when it has them, before it leaves.
     ///
     /// A neighbour that gave up has passed on all that it will ever have; one that has all will pass on all. Where edges
-    /// are dropped, whoever is next to a lost peer takes its patience to drop it and then goes on; those further away
-    /// must not give up before that.
-    pub(super) fn end_patience(&self) -> Duration {
-        match self.setup.on_loss {
-            _ if self.complete || self.gave_up => self.linger,
-            _ if self.active().any(|n| n.gave_up) => GRACE,
+    /// are dropped, the neighbours of a lost peer wait for their patience to end and then go on. Peers further away must
+    /// not give up before that.
+    fn patience(&self) -> Duration {
+        match self.on_loss {
+            _ if !matches!(self.collection, Collection::Open { .. }) => self.linger,
+            _ if self.deliveries.values().any(|d| d.said.is_some_and(|said| !said.complete)) => GRACE,
             OnLoss::Drop(patience) => 2 * patience + GRACE,
             OnLoss::Wait => Duration::MAX / 4,
         }
     }
 
-    /// The result is on disk: neighbours may be told that this peer needs nothing more.
+    /// The result is on disk.
     pub fn saved(&mut self) {
-        self.saved = true;
+        if self.result == ResultState::Unsaved {
+            self.result = ResultState::Saved;
+        }
     }
 
-    /// Those whose last release is not here.
-    pub fn missing(&self) -> Vec<u32> {
-        (0..).zip(&self.finals).filter(|(_, last)| last.is_none()).map(|(k, _)| k).collect()
+    /// Whether nothing more is collected and the result is on disk.
+    fn is_settled(&self) -> bool {
+        self.result != ResultState::Unsaved && !matches!(self.collection, Collection::Open { .. })
     }
 
-    /// Whether there is nothing left to do, for this peer or for its neighbours.
-    pub fn is_finished(&self, now: Duration) -> bool {
-        // Nobody leaves before its neighbours know that it is done, or it would be waited for; one that is done and no
-        // longer connected has left.
-        let all_done = self.active().all(|n| n.done && (n.heard || n.link().is_none()));
-        let finished = self.saved && (self.complete || self.gave_up);
-        finished && (all_done || now >= self.progress + self.linger)
+    /// Whether neither this peer nor its neighbours need anything more.
+    ///
+    /// A peer does not leave before its neighbours know that it is done, or they would wait for it.
+    pub fn is_finished(&self, now: Duration, progress: Duration, links: &Links) -> bool {
+        let all_over = || self.deliveries.iter().all(|(&peer, delivery)| delivery.is_over(links.link(peer)));
+        self.is_settled() && (all_over() || now >= progress + self.linger)
     }
 
-    /// Whether everybody's last release is here.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.collection == Collection::Complete
     }
 
-    /// The frames of the last releases that are here.
-    pub fn final_frames(&self) -> impl Iterator<Item = &[u8]> {
-        self.finals.iter().flatten().map(Outgoing::bytes)
+    /// Authors whose last release is not here.
+    pub fn missing(&self) -> Vec<u32> {
+        (0..).zip(&self.frames).filter(|(_, last)| last.is_none()).map(|(k, _)| k).collect()
     }
 
-    /// The last releases that are here, with their authors, by ascending id.
-    pub fn finals(&self) -> Vec<(u32, Vec<f64>)> {
-        let values = |frame: &Outgoing| match decode(frame.bytes(), &self.limits) {
+    /// The frames that are here, by ascending author.
+    pub fn frames(&self) -> impl Iterator<Item = &[u8]> {
+        self.frames.iter().flatten().map(Outgoing::bytes)
+    }
+
+    /// The last releases that are here, with their authors, by ascending author.
+    pub fn releases(&self, limits: &Limits) -> Vec<(u32, Vec<f64>)> {
+        let values = |frame: &[u8]| match decode(frame, limits) {
             Ok(Message::Final(last)) => Some((last.author, last.payload.values().collect())),
             _ => None,
         };
-        self.finals.iter().flatten().filter_map(values).collect()
+        self.frames().filter_map(values).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Who takes part, as the study says.
+//! The peers of a study.
 
 use thiserror::Error;
 
@@ -24,21 +24,21 @@ pub enum RosterError {
     Unlisted(String),
 }
 
-/// All participants, in the order of their names, and their graph.
+/// All peers of a study, in the order of their names, and their graph.
 #[derive(Debug, Clone)]
 pub struct Roster {
     /// Their names.
     pub names: Names,
     /// Their keys.
     pub ids: Vec<PublicId>,
-    /// Where they are reached, if anywhere.
+    /// Their addresses, where the study has them.
     pub addresses: Vec<Option<String>>,
-    /// Who speaks with whom.
+    /// Which of them are neighbours.
     pub graph: Graph,
 }
 
 impl Roster {
-    /// The participants of a study. `rehearsal` allows noise that is not safe to release, and none.
+    /// The peers of a study. `rehearsal` allows noise that is not safe to release, and none.
     pub fn new(study: &Study, rehearsal: bool) -> Result<Self, RosterError> {
         let refuse = |reason: &str| Err(RosterError::NotForPeers(reason.into()));
         match &study.data {
@@ -104,7 +104,7 @@ impl Roster {
         Ok(Self { ids: named.iter().filter_map(|(_, client)| client.id).collect(), names, addresses, graph })
     }
 
-    /// Which participant has this key.
+    /// The peer that has this key.
     pub fn find(&self, id: &PublicId) -> Option<usize> {
         self.ids.iter().position(|known| known == id)
     }

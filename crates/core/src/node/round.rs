@@ -1,11 +1,12 @@
-//! One round of a node: compute, record, and only then have something to send.
+//! The computation of one round. It changes nothing: the caller records the result, and only then is there a frame.
 
 use std::cmp::Ordering;
 
-use super::{News, Node, Stop};
+use super::Stop;
+use super::context::Context;
 use crate::algorithm::View;
 use crate::client::{Protection, RoundError, Rules, State};
-use crate::ledger::{Disk, Edge, Kind, RoundRecord};
+use crate::ledger::{Disk, Edge, Kind, Ledger, RoundRecord, Sealed};
 use crate::message::LARGEST_VALUE;
 use crate::privacy::NoiseError;
 use crate::records::Scratch;
@@ -21,29 +22,43 @@ pub(super) struct Work {
     w: Vec<f64>,
 }
 
-impl<D: Disk> Node<D> {
+impl Work {
+    /// Forgets the neighbours of the last round.
+    pub fn clear(&mut self) {
+        self.points.clear();
+        self.ids.clear();
+    }
+
+    /// Adds a neighbour, by ascending id, with its release of the last round.
+    pub fn push(&mut self, id: u32, point: &[f64]) {
+        self.ids.push(id);
+        self.points.extend_from_slice(point);
+    }
+}
+
+/// What round n+1 is computed from, besides what the study fixes.
+pub(super) struct Inputs<'a, D> {
+    /// n.
+    pub round: u32,
+    /// w~_k(n).
+    pub own: &'a [f64],
+    pub memory: &'a [f64],
+    pub frames: &'a [Sealed],
+    pub ledger: &'a Ledger<D>,
+    /// The live edges, for the record.
+    pub edges: Vec<Edge>,
+    /// Holds the releases of the neighbours.
+    pub work: &'a mut Work,
+}
+
+impl Context {
     /// Round n+1: mixed if the algorithm plans it so; else fresh if the ledger allows it; else made without the records.
-    pub(super) fn step(&mut self) -> Result<(), Stop> {
-        let round = self.round + 1;
+    pub fn compute<D: Disk>(&self, inputs: Inputs<D>) -> Result<RoundRecord, Stop> {
+        let round = inputs.round + 1;
         let features = self.limits.features;
-        let Work { points, slots, ids, scratch, w } = &mut self.work;
-        points.clear();
-        ids.clear();
-        let mut squares = 0.0;
-        for neighbour in self.neighbours.iter_mut().filter(|n| !n.dropped) {
-            ids.push(neighbour.id);
-            let from = points.len();
-            points.extend_from_slice(neighbour.point(self.round));
-            for (own, point) in self.own.iter().zip(&points[from..]) {
-                squares += (own - point) * (own - point);
-            }
-            for ((sum, own), point) in neighbour.disagreement.iter_mut().zip(&self.own).zip(&points[from..]) {
-                *sum += own - point;
-            }
-        }
+        let Work { points, slots, ids, scratch, w } = inputs.work;
         slots.clear();
-        slots.extend(0..(points.len() / features) as u32);
-        self.consensus = (squares / slots.len().max(1) as f64).sqrt();
+        slots.extend(0..ids.len() as u32);
         let client = self.setup.study.clients.get(&*self.setup.roster.names.get(self.setup.me));
         let view = View {
             round,
@@ -52,18 +67,18 @@ impl<D: Disk> Node<D> {
             graph: &self.setup.roster.graph,
             problem: &self.problem,
             eta: client.and_then(|c| c.eta),
-            own: &self.own,
+            own: inputs.own,
             points,
             slots,
             ids,
         };
         let cost = |n| self.costs.as_ref().map_or(0.0, |c| c.rho(n));
         let (rho, next_rho) = (cost(round), cost(round + 1));
-        let mut memory = self.memory.clone();
-        let mut released = self.own.clone();
+        let mut memory = inputs.memory.to_vec();
+        let mut released = inputs.own.to_vec();
         let kind = match self.setup.study.algorithm.touches_records(round, self.limits.rounds) {
             false => Kind::Mixed,
-            true if self.ledger.allows(rho) => Kind::Fresh,
+            true if inputs.ledger.allows(rho) => Kind::Fresh,
             true => Kind::Withheld,
         };
         let protection = match (&self.setup.study.privacy, &self.costs) {
@@ -87,31 +102,17 @@ impl<D: Disk> Node<D> {
             let reason = RoundError::Noise(NoiseError::Diverged(*value));
             return Err(Stop::Round { round, reason });
         }
-        let edges = self.neighbours.iter().filter(|n| !n.dropped).map(|n| Edge {
-            neighbour: n.id,
-            receipt: *n.receipt_of(self.round),
-            disagreement: n.disagreement.clone(),
-        });
         let id = self.setup.roster.ids[self.setup.me];
-        let record = RoundRecord {
-            run: self.ledger.run_index(),
+        Ok(RoundRecord {
+            run: inputs.ledger.run_index(),
             round,
             kind,
             rho: if kind == Kind::Fresh { rho } else { 0.0 },
             next_rho,
-            prior: self.frames.last().map_or_else(|| self.chain.start(&id), |f| f.receipt().head),
-            released: released.clone(),
-            memory: memory.clone(),
-            edges: edges.collect(),
-        };
-        let sealed = self.ledger.record(record)?;
-        (self.round, self.own, self.memory) = (round, released, memory);
-        if self.frames.len() == 2 {
-            self.frames.remove(0);
-        }
-        self.frames.push(sealed);
-        self.news.push(if kind == Kind::Withheld { News::Withheld(round) } else { News::Round(round) });
-        self.collect_own_final();
-        Ok(())
+            prior: inputs.frames.last().map_or_else(|| self.chain.start(&id), |f| f.receipt().head),
+            released,
+            memory,
+            edges: inputs.edges,
+        })
     }
 }

@@ -1,0 +1,250 @@
+//! The rounds of a node: its own releases, those of its neighbours, and the ledger between them.
+
+use std::collections::BTreeMap;
+
+use super::Stop;
+use super::context::Context;
+use super::edge::{Neighbour, Position, RoundEdge};
+use super::round::{Inputs, Work};
+use super::setup::Costs;
+use crate::ledger::{Disk, Kind, Ledger, LedgerError, Resumed, Sealed};
+use crate::message::{Head, Hello, Outgoing, Receipt, Release};
+
+/// The state from which rounds are computed.
+///
+/// A round n+1 can be computed when every live edge has delivered the release of round n. The ledger records a round
+/// before its frame exists, so the frames in here are durable.
+pub(super) struct Rounds<D> {
+    ledger: Ledger<D>,
+    /// n, the last round done.
+    round: u32,
+    /// w~_k(n).
+    own: Vec<f64>,
+    /// The algorithm's vectors.
+    memory: Vec<f64>,
+    /// The last two frames.
+    frames: Vec<Sealed>,
+    /// Root mean square distance to the neighbours in the last round.
+    consensus: f64,
+    edges: BTreeMap<u32, RoundEdge>,
+    work: Work,
+}
+
+/// What became of a neighbour's release.
+pub(super) enum Received {
+    /// It was the next one. `prior` is the author's chain before it.
+    New { prior: Head },
+    /// It was known already.
+    Known,
+    /// It differs from the known release of the same round, whose receipt this is.
+    Conflict(Receipt),
+    /// It cannot be used, for this reason.
+    Refused(String),
+}
+
+impl<D: Disk> Rounds<D> {
+    /// Opens the ledger and continues after its last record.
+    pub fn open(context: &Context, disk: D) -> Result<Self, LedgerError> {
+        let setup = &context.setup;
+        let promised = context.costs.as_ref().map_or(0.0, Costs::total);
+        let allowance = setup.allowance.map_or(promised, |a| a.min(promised));
+        let begin = setup.begin(&context.digest, &context.costs);
+        let (ledger, resumed) =
+            Ledger::enter(disk, setup.identity.clone(), context.chain, context.limits, begin, allowance)?;
+        let mut rounds = Self {
+            ledger,
+            round: 0,
+            own: vec![0.0; context.limits.features],
+            memory: vec![0.0; context.limits.features * setup.study.algorithm.memory()],
+            frames: Vec::new(),
+            consensus: 0.0,
+            edges: context.neighbours().iter().map(|&id| (id, RoundEdge::new(context, id))).collect(),
+            work: Work::default(),
+        };
+        rounds.resume(context, resumed);
+        Ok(rounds)
+    }
+
+    fn resume(&mut self, context: &Context, resumed: Resumed) {
+        self.frames = resumed.frames;
+        let mut counted = Vec::new();
+        if let Some(last) = resumed.last {
+            counted.extend(last.edges.iter().map(|edge| edge.neighbour));
+            self.round = last.round;
+            self.own = last.released;
+            self.memory = last.memory;
+            for edge in last.edges {
+                if let Some(neighbour) = self.edges.get_mut(&edge.neighbour).and_then(RoundEdge::live_mut) {
+                    neighbour.resume(edge);
+                }
+            }
+        }
+        for id in resumed.dropped {
+            let Some(edge) = self.edges.get_mut(&id) else { continue };
+            edge.drop_edge();
+            // If it was dropped after the last round, its share is still in the dual.
+            if counted.contains(&id) {
+                self.sum_dual(context);
+            }
+        }
+    }
+
+    /// Takes in a release from a neighbour.
+    pub fn handle_release(&mut self, context: &Context, peer: u32, release: &Release) -> Received {
+        let Some(edge) = self.edges.get_mut(&peer) else { return Received::Known };
+        if release.round > self.round + 1 {
+            return Received::Refused(format!("round {} while this peer is at {}", release.round, self.round));
+        }
+        match edge.receipts().locate(release) {
+            Position::Next(receipt) => {
+                let author = context.id(peer);
+                let is_signed = |s: &[u8; 64]| context.chain.verifies(author, receipt.round, &receipt.head, s);
+                if release.signature.as_ref().is_some_and(|s| !is_signed(s)) {
+                    return Received::Refused("a frame with a wrong signature".into());
+                }
+                let prior = edge.receipts().newest().head;
+                edge.accept(release, receipt);
+                Received::New { prior }
+            }
+            Position::Known => Received::Known,
+            Position::Gap => Received::Refused(format!("round {} without those before it", release.round)),
+            Position::Conflict(known) => Received::Conflict(known),
+        }
+    }
+
+    /// Whether every live edge has delivered what the next round needs.
+    pub fn can_step(&self) -> bool {
+        self.live().all(|(_, neighbour)| neighbour.round() >= self.round)
+    }
+
+    /// Computes the next round and records it. Returns how the release was made.
+    pub fn step(&mut self, context: &Context) -> Result<Kind, Stop> {
+        let mut squares = 0.0;
+        self.work.clear();
+        for (id, edge) in &mut self.edges {
+            let Some(neighbour) = edge.live_mut() else { continue };
+            for (own, point) in self.own.iter().zip(neighbour.point(self.round)) {
+                squares += (own - point) * (own - point);
+            }
+            neighbour.add_disagreement(self.round, &self.own);
+            self.work.push(*id, neighbour.point(self.round));
+        }
+        self.consensus = (squares / self.degree().max(1) as f64).sqrt();
+        let inputs = Inputs {
+            round: self.round,
+            own: &self.own,
+            memory: &self.memory,
+            frames: &self.frames,
+            ledger: &self.ledger,
+            edges: self.edges.iter().filter_map(|(id, e)| Some(e.live()?.record(*id, self.round))).collect(),
+            work: &mut self.work,
+        };
+        let record = context.compute(inputs)?;
+        let (round, kind) = (record.round, record.kind);
+        let (released, memory) = (record.released.clone(), record.memory.clone());
+        let sealed = self.ledger.record(record)?;
+        (self.round, self.own, self.memory) = (round, released, memory);
+        if self.frames.len() == 2 {
+            self.frames.remove(0);
+        }
+        self.frames.push(sealed);
+        Ok(kind)
+    }
+
+    /// Takes an edge out of the graph, durably, and its share out of the dual.
+    pub fn drop_edge(&mut self, context: &Context, peer: u32) -> Result<(), LedgerError> {
+        self.ledger.drop_edge(peer)?;
+        if let Some(edge) = self.edges.get_mut(&peer) {
+            edge.drop_edge();
+        }
+        self.sum_dual(context);
+        Ok(())
+    }
+
+    /// Adds the dual up again from the disagreements of the live edges.
+    fn sum_dual(&mut self, context: &Context) {
+        let Some(weight) = context.dual_weight() else { return };
+        for p in 0..context.limits.features {
+            let sum: f64 = self.live().map(|(_, neighbour)| neighbour.disagreement()[p]).sum();
+            self.memory[p] = weight * sum;
+        }
+    }
+
+    /// Compares the receipt in a neighbour's hello with the ledger. Returns why the connection is to be closed, if it is.
+    pub fn check_receipt(&self, context: &Context, peer: u32, receipt: &Receipt) -> Result<Option<String>, Stop> {
+        if receipt.round == 0 {
+            return Ok(None);
+        }
+        if !context.chain.is_own(&context.setup.identity, receipt) {
+            return Ok(Some("a receipt for a frame that this peer never made".into()));
+        }
+        let neighbour = || context.setup.roster.names.get(peer as usize).into_owned();
+        if receipt.round > self.round {
+            return Err(Stop::Behind { neighbour: neighbour(), theirs: receipt.round, own: self.round });
+        }
+        let known = self.frames.iter().find(|f| f.receipt().round == receipt.round);
+        if known.is_some_and(|frame| frame.receipt().head != receipt.head) {
+            return Err(Stop::Forked { neighbour: neighbour(), round: receipt.round });
+        }
+        Ok(None)
+    }
+
+    /// The hello for a neighbour.
+    pub fn hello(&self, context: &Context, peer: u32) -> Hello {
+        let edge = self.edges.get(&peer).expect("a hello is for neighbours only");
+        let newest = edge.receipts().newest();
+        let receipt = if newest.round == 0 { Receipt::default() } else { *newest };
+        Hello { study: context.digest, round: self.round, receipt, dropped: edge.live().is_none() }
+    }
+
+    /// The frames that follow round `n`, or `None` if one of them is no longer kept.
+    pub fn frames_after(&self, n: u32) -> Option<impl Iterator<Item = &Outgoing>> {
+        let oldest = self.frames.first().map_or(0, |f| f.receipt().round);
+        let later = self.frames.iter().filter(move |f| f.receipt().round > n);
+        (n + 1 >= oldest).then(|| later.map(Sealed::frame))
+    }
+
+    /// The frames that are kept, oldest first.
+    pub fn frames(&self) -> impl Iterator<Item = &Outgoing> {
+        self.frames.iter().map(Sealed::frame)
+    }
+
+    /// The newest frame with what is needed to pass it on.
+    pub fn newest(&self) -> Option<&Sealed> {
+        self.frames.last()
+    }
+
+    /// Neighbours whose edge was dropped.
+    pub fn dropped(&self) -> impl Iterator<Item = u32> {
+        self.edges.iter().filter(|(_, edge)| edge.live().is_none()).map(|(id, _)| *id)
+    }
+
+    fn live(&self) -> impl Iterator<Item = (u32, &Neighbour)> {
+        self.edges.iter().filter_map(|(id, edge)| Some((*id, edge.live()?)))
+    }
+
+    /// How many edges are left.
+    pub fn degree(&self) -> usize {
+        self.live().count()
+    }
+
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    pub fn released(&self) -> &[f64] {
+        &self.own
+    }
+
+    pub fn memory(&self) -> &[f64] {
+        &self.memory
+    }
+
+    pub fn consensus(&self) -> f64 {
+        self.consensus
+    }
+
+    pub fn ledger(&self) -> &Ledger<D> {
+        &self.ledger
+    }
+}
