@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::edge::EdgeState;
-use super::events::Effects;
+use super::events::{Deadline, Effects};
 use super::{Link, News, OnLoss, REPORT};
 
 /// How long to wait before the same report is made again.
@@ -183,15 +183,19 @@ impl Contact {
         matches!(on_loss, OnLoss::Drop(patience) if now >= since + patience)
     }
 
-    /// When [`Contact::handle_timeout`] has something to do.
-    pub fn timeouts(&self, on_loss: OnLoss) -> impl Iterator<Item = Duration> {
-        let lost = self.edge.live().and_then(|presence| Some((presence, presence.condition.since()?)));
-        let report = lost.map(|(presence, since)| presence.report_at(since));
-        let drop = lost.and_then(|(_, since)| match on_loss {
-            OnLoss::Drop(patience) => Some(since + patience),
-            OnLoss::Wait => None,
-        });
-        [self.dial_at(), report, drop].into_iter().flatten()
+    /// Adds the times at which [`Contact::handle_timeout`] has something to do.
+    pub fn add_timeouts(&self, on_loss: OnLoss, deadline: &mut Deadline) {
+        if let Some(at) = self.dial_at() {
+            deadline.add(at);
+        }
+        if let EdgeState::Live(presence) = &self.edge
+            && let Some(since) = presence.condition.since()
+        {
+            deadline.add(presence.report_at(since));
+            if let OnLoss::Drop(patience) = on_loss {
+                deadline.add(since + patience);
+            }
+        }
     }
 
     /// When to dial, if at all. After a drop that is until the neighbour knows, because it may have no way to dial back.

@@ -124,6 +124,30 @@ pub(super) struct Effects<'a> {
     pub news: &'a mut Vec<News>,
 }
 
+/// The earliest of the times at which a node has something to do.
+pub(super) struct Deadline {
+    now: Duration,
+    due: Duration,
+}
+
+impl Deadline {
+    pub fn new(now: Duration, due: Duration) -> Self {
+        Self { now, due }
+    }
+
+    /// Adds a time. What was due before now is done, or waits for something else than time.
+    pub fn add(&mut self, time: Duration) {
+        if time > self.now {
+            self.due = self.due.min(time);
+        }
+    }
+
+    /// The earliest time, not before now.
+    pub fn get(&self) -> Duration {
+        self.due.max(self.now)
+    }
+}
+
 /// Why a node cannot go on.
 #[derive(Debug, Error)]
 pub enum Stop {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::context::Context;
-use super::events::Effects;
+use super::events::{Deadline, Effects};
 use super::links::Links;
 use super::{Conflict, Link, News, OnLoss, REPORT};
 use crate::message::{Final, Head, Limits, Message, Outgoing, Release, decode, done};
@@ -257,9 +257,10 @@ impl Finals {
         }
     }
 
-    /// When [`Finals::poll`] has something to do, if all rounds are done.
-    pub fn timeouts(&self, progress: Duration) -> [Duration; 2] {
-        [progress + self.patience(), progress + REPORT]
+    /// Adds the times at which [`Finals::poll`] has something to do, if all rounds are done.
+    pub fn add_timeouts(&self, progress: Duration, deadline: &mut Deadline) {
+        deadline.add(progress + self.patience());
+        deadline.add(progress + REPORT);
     }
 
     /// How long nothing may happen after the last round before something changes: before this peer gives up on last

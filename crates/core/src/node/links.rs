@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::contact::{Contact, LONGEST_PAUSE};
 use super::context::Context;
-use super::events::Effects;
+use super::events::{Deadline, Effects};
 use super::{Link, OnLoss};
 use crate::privacy::Stream;
 
@@ -124,11 +124,14 @@ impl Links {
         progress.max(self.asked) + STALL
     }
 
-    /// When connections are due for something else. Times in the past are done, or wait for something else than time.
-    pub fn timeouts(&self) -> impl Iterator<Item = Duration> {
-        let silent = self.connections.values().filter(|c| !c.is_greeted).map(|c| c.since + HELLO_PATIENCE);
-        let contacts = self.contacts.values().flat_map(|contact| contact.timeouts(self.on_loss));
-        silent.chain(contacts)
+    /// Adds the times at which connections are due for something else.
+    pub fn add_timeouts(&self, deadline: &mut Deadline) {
+        for connection in self.connections.values().filter(|c| !c.is_greeted) {
+            deadline.add(connection.since + HELLO_PATIENCE);
+        }
+        for contact in self.contacts.values() {
+            contact.add_timeouts(self.on_loss, deadline);
+        }
     }
 
     /// About so many milliseconds, up to the longest pause.

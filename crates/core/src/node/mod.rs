@@ -24,6 +24,8 @@ mod roster;
 mod round;
 mod rounds;
 mod setup;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ pub use roster::{Roster, RosterError};
 pub use setup::Setup;
 
 use context::Context;
-use events::Effects;
+use events::{Deadline, Effects};
 use finals::Finals;
 use links::Links;
 use rounds::Rounds;
@@ -86,10 +88,12 @@ impl<D: Disk> Node<D> {
 
     /// When a tick is due, if nothing happens before.
     pub fn deadline(&self, now: Duration) -> Duration {
-        let finals = self.are_rounds_done().then(|| self.finals.timeouts(self.progress));
-        let times = self.links.timeouts().chain(finals.into_iter().flatten());
-        // What was due before now is done, or waits for something else than time.
-        times.filter(|time| *time > now).fold(self.links.ask_at(self.progress), Duration::min).max(now)
+        let mut deadline = Deadline::new(now, self.links.ask_at(self.progress));
+        self.links.add_timeouts(&mut deadline);
+        if self.are_rounds_done() {
+            self.finals.add_timeouts(self.progress, &mut deadline);
+        }
+        deadline.get()
     }
 
     /// What happened since this was last called.
