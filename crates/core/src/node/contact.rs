@@ -26,7 +26,8 @@ enum Condition {
     Present,
     /// It is not connected since this time.
     Lost(Duration),
-    /// It sent an invalid frame and no valid release since. Patience runs from this time on, also while it is connected.
+    /// It sent an invalid frame and no valid release since. Patience runs from this time on, even while it is
+    /// connected.
     Distrusted(Duration),
 }
 
@@ -198,7 +199,8 @@ impl Contact {
         }
     }
 
-    /// When to dial, if at all. After a drop that is until the neighbour knows, because it may have no way to dial back.
+    /// When to dial, if at all. After a drop the neighbour is dialled until it knows, because it may have no address of
+    /// this peer.
     fn dial_at(&self) -> Option<Duration> {
         let is_wanted = !self.is_connected() && !matches!(self.edge, EdgeState::Dropped(Notice::Given));
         match self.dial {

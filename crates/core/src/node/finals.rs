@@ -266,9 +266,9 @@ impl Finals {
     /// How long nothing may happen after the last round before something changes: before this peer gives up on last
     /// releases that are missing, or, when it has them, before it leaves.
     ///
-    /// A neighbour that gave up has passed on all that it will ever have; one that has all will pass on all. Where edges
-    /// are dropped, the neighbours of a lost peer wait for their patience to end and then go on. Peers further away must
-    /// not give up before that.
+    /// A neighbour that gave up has passed on all that it will ever have. One that has all will pass on all. Where
+    /// edges are dropped, the neighbours of a lost peer wait for their patience to end and then go on. Peers further
+    /// away must not give up before that.
     fn patience(&self) -> Duration {
         match self.on_loss {
             _ if !matches!(self.collection, Collection::Open { .. }) => self.linger,

@@ -6,12 +6,12 @@
 //! events at the same times give the same frames in the same order.
 //!
 //! Rounds are synchronous between neighbours and nothing else: round n+1 needs the neighbours' releases of round n.
-//! A neighbour is therefore at most one round ahead or behind, and two kept frames answer any question. After a start no
-//! fresh release is made before every neighbour has answered: one of them may hold proof that this peer's state is old.
+//! A neighbour is therefore at most one round ahead or behind, and two kept frames are enough. After a start no fresh
+//! release is made before every neighbour has answered: one of them may hold proof that this peer's state is old.
 //!
 //! A node has three parts that own their state. `Rounds` computes and records releases, `Links` keeps the connections,
-//! `Finals` collects the last releases and ends the run. Each keeps what it needs of every edge and is told when an edge
-//! is dropped. [`Node`] routes events to them.
+//! `Finals` collects the last releases and ends the run. Each keeps what it needs of every edge and is told when an
+//! edge is dropped. [`Node`] routes events to them.
 
 mod contact;
 mod context;

@@ -170,7 +170,8 @@ impl<D: Disk> Rounds<D> {
         }
     }
 
-    /// Compares the receipt in a neighbour's hello with the ledger. Returns why the connection is to be closed, if it is.
+    /// Compares the receipt in a neighbour's hello with the ledger. Returns why the connection is to be closed, if it
+    /// is.
     pub fn check_receipt(&self, context: &Context, peer: u32, receipt: &Receipt) -> Result<Option<String>, Stop> {
         if receipt.round == 0 {
             return Ok(None);
