@@ -2,7 +2,7 @@
 //!
 //! A [`Node`] decides everything: when a round can be computed, what is sent on which connection, which neighbour is
 //! dialled, when an edge is dropped, when to stop. The network and the disk are behind [`Transport`] and
-//! [`Disk`](crate::ledger::Disk), so the same code runs between real machines and in a world of virtual time. The same
+//! [`Disk`], so the same code runs between real machines and in a world of virtual time. The same
 //! events at the same times give the same frames in the same order.
 //!
 //! Rounds are synchronous between neighbours and nothing else: round n+1 needs the neighbours' releases of round n.
