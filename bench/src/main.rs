@@ -1,4 +1,4 @@
-//! Undertone's side of the benchmarks, which `bench/run` calls beside the rivals.
+//! Undertone's side of the benchmarks, which `bench/run` calls together with the baselines.
 
 mod peers;
 
@@ -68,7 +68,7 @@ fn clients(clients: usize) {
     println!("{clients} {:.3e} {:.6e} {:.3}", 1e9 / rate, rate * moved as f64, peak_memory() as f64 / data as f64);
 }
 
-/// The most memory this process has had, in bytes.
+/// Peak memory of this process, in bytes.
 fn peak_memory() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or("0 kB");

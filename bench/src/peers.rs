@@ -1,4 +1,4 @@
-//! Peers: many in memory, ten as processes over loopback, and what the disk alone allows.
+//! Peers: many in memory, ten as processes over loopback, and the limit set by the disk.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn study(features: usize, rounds: u32, noise: &str, clients: &[(String, Option<u
     );
     (1..=features).for_each(|p| writeln!(text, "bounds.x{p} = [-1, 1]").expect("text"));
     for (k, (id, port)) in clients.iter().enumerate() {
-        let _ = writeln!(text, "[client.site{k:03}]\nid = \"{id}\"\naddress = \"127.0.0.1:{}\"", port.unwrap_or(1));
+        let _ = writeln!(text, "[client.peer{k:03}]\nid = \"{id}\"\naddress = \"127.0.0.1:{}\"", port.unwrap_or(1));
     }
     text
 }
@@ -50,7 +50,7 @@ pub fn memory(rounds: u32) {
     let study = Study::parse(&study(8, rounds, "fast", &clients), "bench").expect("a valid study");
     let data = |k| {
         let (x, y) = rows(k, RECORDS, 8);
-        Dataset::new(&x, &y, 8, study.privacy.map(|p| p.clip))
+        Dataset::new(&x, &y, 8, study.clipping())
     };
     let data = (0..CLIENTS).map(data).collect();
     let cohort = Cohort::new(study.clone(), identities, data).expect("a valid roster");
@@ -61,12 +61,12 @@ pub fn memory(rounds: u32) {
     println!("{:.1}", f64::from(rounds) / started.elapsed().as_secs_f64());
 }
 
-struct Site {
+struct Peer {
     process: Child,
     metrics: u16,
 }
 
-impl Site {
+impl Peer {
     fn value(&self, name: &str) -> Option<f64> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.metrics)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
@@ -76,7 +76,7 @@ impl Site {
         page.lines().find_map(|line| line.strip_prefix(&format!("undertone_{name} "))?.parse().ok())
     }
 
-    /// The most memory that the process has had, in MB.
+    /// Peak memory of the process, in MB.
     fn memory(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
         let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();
@@ -85,13 +85,13 @@ impl Site {
 }
 
 /// Ends processes even if the measurement fails.
-struct Sites(Vec<Site>);
+struct Peers(Vec<Peer>);
 
-impl Drop for Sites {
+impl Drop for Peers {
     fn drop(&mut self) {
-        for site in &mut self.0 {
-            let _ = site.process.kill();
-            let _ = site.process.wait();
+        for peer in &mut self.0 {
+            let _ = peer.process.kill();
+            let _ = peer.process.wait();
         }
     }
 }
@@ -123,7 +123,7 @@ pub fn loopback(features: usize, noise: &str, durable: bool, seconds: u64) {
     }
     std::fs::write(folder.join("study.toml"), study(features, 200_000, noise, &clients)).expect("the study");
     drop(held);
-    let sites = metrics.into_iter().enumerate().map(|(k, metrics)| {
+    let peers = metrics.into_iter().enumerate().map(|(k, metrics)| {
         let mut command = Command::new(&program);
         let file = |name: String| -> PathBuf { folder.join(name) };
         command.args(["peer", "--log", "none", "--study"]).arg(file("study.toml".into()));
@@ -131,23 +131,23 @@ pub fn loopback(features: usize, noise: &str, durable: bool, seconds: u64) {
         command.arg("--state").arg(file(format!("state{k}"))).args(["--metrics", &format!("127.0.0.1:{metrics}")]);
         command.arg("--rehearsal").args((!durable).then_some("--no-sync"));
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        Site { process: command.spawn().expect("target/release/undertone is built"), metrics }
+        Peer { process: command.spawn().expect("target/release/undertone is built"), metrics }
     });
-    let sites = Sites(sites.collect());
-    let round = || sites.0[0].value("round").unwrap_or(0.0);
+    let peers = Peers(peers.collect());
+    let round = || peers.0[0].value("round").unwrap_or(0.0);
     let patience = Instant::now();
     while round() < 5.0 {
-        assert!(patience.elapsed() < Duration::from_secs(120), "the peers do not get going");
+        assert!(patience.elapsed() < Duration::from_secs(120), "the peers do not start");
         std::thread::sleep(Duration::from_millis(100));
     }
     std::thread::sleep(Duration::from_secs(1));
-    let frames = || sites.0.iter().filter_map(|s| s.value("sent_frames_total")).sum::<f64>();
+    let frames = || peers.0.iter().filter_map(|s| s.value("sent_frames_total")).sum::<f64>();
     let (from, started, sent, bytes) = (round(), Instant::now(), frames(), loopback_bytes());
     std::thread::sleep(Duration::from_secs(seconds));
     let (rate, bytes) = ((round() - from) / started.elapsed().as_secs_f64(), loopback_bytes() - bytes);
-    let memory = sites.0.iter().map(Site::memory).fold(0.0, f64::max);
+    let memory = peers.0.iter().map(Peer::memory).fold(0.0, f64::max);
     println!("{rate:.1} {memory:.1} {:.1}", bytes / (frames() - sent));
-    drop(sites);
+    drop(peers);
     let _ = std::fs::remove_dir_all(&folder);
 }
 
@@ -169,8 +169,8 @@ fn table(k: usize, records: usize, features: usize) -> String {
     text
 }
 
-/// Durable writes per second of each of `writers` threads that do nothing else, as the ledger does them: in a file whose
-/// room was made beforehand.
+/// Durable writes per second of each of `writers` threads that do nothing else, written as in the ledger: in a file whose
+/// space was allocated in advance.
 pub fn fdatasync(writers: usize, seconds: u64) {
     const RECORD: usize = 700;
     let folder = std::env::temp_dir();

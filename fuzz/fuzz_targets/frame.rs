@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use undertone_core::message::{Limits, Message, decode};
+use undertone_core::message::{Message, decode};
+use undertone_core::study::Limits;
 
 fuzz_target!(|frame: &[u8]| {
     let limits = Limits { features: 4, rounds: 80, clients: 3 };

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use undertone_core::ledger::{Contents, Memory};
+use undertone_core::ledger::{Contents, MemoryDisk};
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = Contents::read(&mut Memory(bytes.to_vec()));
+    let _ = Contents::read(&mut MemoryDisk(bytes.to_vec()));
 });

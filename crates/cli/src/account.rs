@@ -8,15 +8,15 @@ use crate::{Failure, digits, print};
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("given").required(true).args(["rho_total", "epsilon", "phi1"])))]
 pub struct Arguments {
-    /// A total rho: what epsilon is it worth?
+    /// A total zCDP rho: which epsilon does it give?
     #[arg(long, allow_negative_numbers = true, value_name = "R", conflicts_with_all = ["rounds", "tau"])]
     rho_total: Option<f64>,
 
-    /// A total epsilon: how much rho may be spent, and how much in the first round?
+    /// A total epsilon: how much zCDP rho may be spent, and how much in the first round?
     #[arg(long, allow_negative_numbers = true, value_name = "E")]
     epsilon: Option<f64>,
 
-    /// The rho of the first round: what does the whole run cost?
+    /// The zCDP rho of the first round: what does the whole run cost?
     #[arg(long, allow_negative_numbers = true, value_name = "PHI")]
     phi1: Option<f64>,
 
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 Schedule::geometric_from_first(phi1, arguments.rounds, arguments.tau).map_err(Failure::input)?;
             of_rho(schedule.spent(arguments.rounds), delta)
         }
-        _ => unreachable!("clap asks for one of them"),
+        _ => unreachable!("clap requires one of them"),
     };
     if arguments.json { print(&answer.to_string()) } else { print(&table(&answer)) }
 }
@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// One number per accountant.
 fn each(f: impl Fn(Accountant) -> Result<f64, Failure>) -> Result<Value, Failure> {
     let numbers: Result<Map<String, Value>, Failure> =
-        Accountant::ALL.iter().map(|&a| Ok((a.name().to_string(), json!(f(a)?)))).collect();
+        Accountant::BY_RHO.iter().map(|&a| Ok((a.name().to_string(), json!(f(a)?)))).collect();
     Ok(Value::Object(numbers?))
 }
 
@@ -102,7 +102,7 @@ fn table(answer: &Value) -> String {
     let mut lines = vec![given.join(", "), String::new()];
     let head: String = asked.iter().map(|(key, _)| format!("{key:>16}")).collect();
     lines.push(format!("{:<12}{head}", "accountant"));
-    for accountant in Accountant::ALL {
+    for accountant in Accountant::BY_RHO {
         let name = accountant.name();
         let row: String = asked
             .iter()

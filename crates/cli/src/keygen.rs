@@ -1,4 +1,4 @@
-//! `undertone keygen`: who a peer is.
+//! `undertone keygen`: the key of a peer.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let id = key.map_err(failed)?.id();
     if !arguments.show {
         eprintln!(
-            "secret key written to {}; keep it in this house. The line below is public:",
+            "secret key written to {}; keep it secret. The line below is the public id:",
             arguments.file.display()
         );
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use undertone_core::ledger::{Contents, Run};
+use undertone_core::ledger::{Contents, Participation};
 use undertone_core::privacy::{Accountant, Delta, Rho};
 use undertone_peer::state::read_ledger;
 
@@ -18,7 +18,7 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// List every study that a data set took part in, and what it has spent in all
+    /// List every study that used a data set, and the total that it has spent
     Show {
         /// The state folder of a peer
         folder: PathBuf,
@@ -36,7 +36,7 @@ enum Verb {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Verb::Show { folder, delta, json } = &arguments.verb;
     let Some(contents) = read_ledger(folder).map_err(failed)? else {
-        return print("the ledger is empty: this data has taken part in no study");
+        return print("the ledger is empty: this data was used in no study");
     };
     let smallest = contents.runs.iter().map(|r| r.begin.delta).filter(|d| *d > 0.0).reduce(f64::min);
     let delta = match delta.or(smallest) {
@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let total = contents.spent().zip(delta).and_then(|(rho, delta)| epsilon(rho, delta.get()));
     if *json {
-        let run = |r: &Run| {
+        let run = |r: &Participation| {
             json!({
                 "study": r.begin.name, "study_hash": hex::encode(r.begin.study), "begun": r.begin.time, "protected": r.begin.protected,
                 "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "mixed": r.mixed, "withheld": r.withheld(), "rho": r.spent,
@@ -95,20 +95,21 @@ fn report(
             run.begin.delta
         );
     }
-    text += "\nfrom records: noised and charged; mixed: made of earlier releases, as planned, at no cost; withheld: planned from records,\n\
+    text += "\nfrom records: noised and charged; mixed: made from earlier releases in mixing rounds, at no cost; withheld: planned from records,\n\
              but made without them after a crash or when the budget was spent, at no cost\n";
     if contents.torn {
-        text += "\nThe last record was cut off by a crash; its round is charged above and will not be noised again.\n";
+        text +=
+            "\nThe last record was truncated by a crash; its round is charged above and will not be noised again.\n";
     }
     text += &match (total, contents.spent(), delta) {
         (Some(total), Some(rho), Some(delta)) => format!(
-            "\nin all: epsilon {} at delta {:e}, rho {} (exact accountant)",
+            "\ntotal: epsilon {} at delta {:e}, rho {} (exact accountant)",
             digits(total, true),
             delta.get(),
             digits(rho, true)
         ),
-        (_, None, _) => "\nin all: no bound, because of what was released without safe noise".into(),
-        _ => "\nin all: nothing".into(),
+        (_, None, _) => "\ntotal: no bound, because of releases without safe noise".into(),
+        _ => "\ntotal: nothing".into(),
     };
     text
 }

@@ -1,4 +1,4 @@
-//! Undertone: private learning among peers, with no server.
+//! Undertone: private learning among peers, without a server.
 
 mod account;
 mod demo;
@@ -18,12 +18,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use undertone_sim::run::Progress;
+use undertone_core::watch::Watch;
 
-/// Private learning among peers, with no server.
+/// Private learning among peers, without a server.
 ///
-/// Each peer keeps its records, speaks only to its neighbours, and everything it says is noised so that the whole
-/// conversation stays within an (epsilon, delta) budget.
+/// Each peer keeps its records and exchanges messages only with its neighbours. Noise is added so that all its
+/// messages together stay within an (epsilon, delta) budget.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
@@ -33,33 +33,33 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Show the whole thing on one machine: ten peers, real encryption, one of them killed and coming back
+    /// Run a complete study on one machine: ten encrypted peers, one of them killed and restarted
     Demo(demo::Arguments),
     /// Make a key for a peer and print its public id
     Keygen(keygen::Arguments),
-    /// Say what a study will cost and how well it will do, before anybody touches a record
+    /// Report the cost and the expected error of a study without reading any records
     Plan(plan::Arguments),
     /// Take part in a study, as one of its peers
     Peer(peer::Arguments),
-    /// See what a data set has spent
+    /// Show what a data set has spent
     Ledger(ledger::Arguments),
-    /// Use a model
+    /// Predict with a model
     Predict(predict::Arguments),
     /// Run a study with all clients in this process
     Simulate(simulate::Arguments),
-    /// Answer privacy questions without a study: what a budget is worth, and how it spreads over rounds
+    /// Convert privacy budgets without a study, and spread them over rounds
     Account(account::Arguments),
     /// Write a commented example study
     New(new::Arguments),
-    /// Redraw every figure of the paper's section V and judge its claims
+    /// Reproduce the figures of the paper's section V and judge its claims
     Reproduce(reproduce::Arguments),
 }
 
-/// Why a command did not do its job.
+/// Why a command failed.
 enum Failure {
     /// The input is wrong: exit code 2.
     Input(String),
-    /// The machine did not cooperate: exit code 1.
+    /// The machine failed: exit code 1.
     Machine(String),
 }
 
@@ -104,9 +104,9 @@ fn progress_bar(name: &str) -> ProgressBar {
 }
 
 /// Does something with a bar on the terminal.
-fn with_bar<T>(name: &str, work: impl FnOnce(Progress) -> T) -> T {
+fn with_bar<T>(name: &str, work: impl FnOnce(&dyn Watch) -> T) -> T {
     let bar = progress_bar(name);
-    let result = work(&|share| bar.set_position((share * 1000.0) as u64));
+    let result = work(&|share: f64| bar.set_position((share * 1000.0) as u64));
     bar.finish_and_clear();
     result
 }
@@ -117,7 +117,7 @@ fn free_folder(name: &str) -> PathBuf {
     names.map(PathBuf::from).find(|path| !path.exists()).expect("the numbers do not end")
 }
 
-/// Seven significant digits, rounded up or down as told: never in the user's favour.
+/// Seven significant digits, rounded up or down, always conservatively.
 fn digits(value: f64, up: bool) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
@@ -135,7 +135,7 @@ fn digits(value: f64, up: bool) -> String {
     if (-5..7).contains(&exponent) { format!("{safe:.decimals$}") } else { format!("{safe:.6e}") }
 }
 
-/// Prints to standard output; a reader that went away (`| head`) is no error.
+/// Prints to standard output; a closed pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
     match writeln!(std::io::stdout(), "{text}") {

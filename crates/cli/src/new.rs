@@ -11,7 +11,7 @@ pub const EXAMPLE: &str = include_str!("example.toml");
 
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where to write it; an existing file is never touched
+    /// Where to write it; an existing file is never overwritten
     path: PathBuf,
 }
 

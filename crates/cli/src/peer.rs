@@ -1,4 +1,4 @@
-//! `undertone peer`: one party of a study on a real network.
+//! `undertone peer`: one peer of a study on a network.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -12,10 +12,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use undertone_core::node::OnLoss;
 use undertone_core::study::Study;
-use undertone_peer::run::{self, Options, Report, Started, Update};
+use undertone_peer::run::{self, Options, Report, Source, Started, Update};
 use undertone_peer::state::PLANNED;
 use undertone_peer::{Cancel, PeerError, keys};
-use undertone_plan as plan;
 
 use crate::{Failure, digits, print, study};
 
@@ -41,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
 
-    /// What to do about a neighbour that is not there
+    /// What to do about a neighbour that is not connected
     #[arg(long, value_enum, default_value = "wait")]
     on_loss: Loss,
 
@@ -53,7 +52,7 @@ pub struct Arguments {
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     max_epsilon: Option<f64>,
 
-    /// Serve numbers for Prometheus at this address, such as 127.0.0.1:9100
+    /// Serve metrics for Prometheus at this address, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
 
@@ -61,7 +60,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "text")]
     log: Log,
 
-    /// Accept a study whose noise is not safe to release, on data that anybody may see
+    /// Accept a study whose noise is not safe to release, for public data
     #[arg(long)]
     rehearsal: bool,
 
@@ -78,15 +77,15 @@ pub struct Arguments {
 enum Loss {
     /// Wait until it comes back
     Wait,
-    /// Drop the edge when patience ends, and go on
+    /// Drop the edge when patience ends, and continue
     Drop,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum Log {
-    /// For people
+    /// Human-readable text
     Text,
-    /// For programs: one JSON object per line
+    /// One JSON object per line
     Json,
     /// Nothing
     None,
@@ -105,16 +104,16 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// What a peer says went wrong, with the exit code that fits.
+/// The error of a peer, with the matching exit code.
 pub fn failed(error: PeerError) -> Failure {
     if error.is_input() { Failure::input(error) } else { Failure::machine(error) }
 }
 
-/// The study. What is planned is planned once: what was chosen is kept in the state folder, so that a restart goes on with it
-/// at once, also with a later version that would plan otherwise. All else is always the study's.
+/// The study. Planning is done once: its choice is kept in the state folder, so that a restart uses it
+/// at once, also with a later version that would choose differently. Everything else comes from the study.
 fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     let mut document = study::document(&arguments.study, &[])?;
-    if !plan::is_auto(&document) {
+    if !study::is_auto(&document)? {
         return Ok(study::resolve(&document)?.0);
     }
     let unreadable = |path: &Path, e: std::io::Error| Failure::machine(format!("{}: {e}", path.display()));
@@ -137,7 +136,7 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     for assignment in chosen.lines() {
         if !study::may_be_chosen(assignment) {
             return Err(Failure::input(format!(
-                "{place}: \"{assignment}\" is not for planning to choose; remove the file"
+                "{place}: \"{assignment}\" is not a choice of planning; remove the file"
             )));
         }
         document.assign(assignment, place.clone()).map_err(Failure::input)?;
@@ -156,7 +155,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let options = Options {
         study: Arc::new(study),
         identity: Arc::new(keys::read(&arguments.key).map_err(failed)?),
-        data: arguments.data.clone(),
+        data: Source::File(arguments.data.clone()),
         state: arguments.state.clone(),
         listen: arguments.listen,
         on_loss: match arguments.on_loss {
@@ -168,7 +167,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         metrics: arguments.metrics,
         until_input_ends: arguments.until_input_ends,
         durable: !arguments.no_sync,
-        cancel: Cancel::new(),
+        cancel: Cancel::default(),
     };
     let json = arguments.log == Log::Json;
     let mut watch = |update: Update| match update {
@@ -187,14 +186,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let report = report.map_err(failed)?;
     if report.interrupted {
         return Err(Failure::Machine(format!(
-            "interrupted after round {} of {}; nothing is lost: the same command goes on from here",
+            "interrupted after round {} of {}; nothing is lost: the same command continues from here",
             report.statement["rounds"]["done"], report.statement["rounds"]["of"]
         )));
     }
     if json { print(&report.statement.to_string()) } else { print(&summary(&report)) }
 }
 
-/// Logs go to standard error, between the bar's redraws. Only Undertone's own: the network's are for its developers.
+/// Logs go to standard error, between the bar's redraws. Only Undertone's own logs, not those of the network library.
 fn start_log(log: Log, bar: &ProgressBar) {
     let level = std::env::var("UNDERTONE_LOG").ok().and_then(|l| l.parse().ok()).unwrap_or(tracing::Level::INFO);
     let filter =
@@ -211,7 +210,7 @@ fn start_log(log: Log, bar: &ProgressBar) {
     }
 }
 
-/// Writes to standard error without tearing the bar.
+/// Writes to standard error without breaking the progress bar.
 struct AboveBar(ProgressBar);
 
 impl std::io::Write for AboveBar {
@@ -236,9 +235,9 @@ fn announce(started: &Started, bar: &ProgressBar) {
         round,
         "{}",
         match (new_ledger, round) {
-            (true, _) => "started with a new ledger: this data has spent nothing before",
+            (true, _) => "started with a new ledger: this data has spent nothing so far",
             (false, 0) => "started",
-            (false, _) => "going on from the ledger",
+            (false, _) => "continuing from the ledger",
         }
     );
 }

@@ -1,4 +1,4 @@
-//! `undertone plan`: what a study will cost and how well it will do, before anybody touches a record.
+//! `undertone plan`: the cost and the expected error of a study, without reading any records.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use undertone_core::study::{DataSpec, Study};
+use undertone_core::study::{DataSpec, Study, StudySpec};
 use undertone_plan::{self as plan, Plan, Row};
 
 use crate::{Failure, digits, print, study, with_bar};
@@ -35,25 +35,25 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if out.exists() {
         return Err(Failure::input(format!("{}: there is already a file; choose another name", out.display())));
     }
-    let plan = with_bar("planning", |progress| plan::plan(&document, progress)).map_err(study::failed)?;
+    let plan = with_bar("planning", |watch| plan::plan_document(&document, watch)).map_err(study::failed)?;
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::AlreadyExists => Failure::input(format!("{}: there is already a file", out.display())),
         _ => Failure::input(format!("{}: cannot be written ({e}); check the folder", out.display())),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(failed)?;
-    file.write_all(found_from_anywhere(plan.recommended().study.clone(), arguments)?.to_toml().as_bytes())
-        .map_err(failed)?;
+    file.write_all(found_from_anywhere(&plan.recommended().study, arguments)?.to_toml().as_bytes()).map_err(failed)?;
     print(&if arguments.json { as_json(&plan, &out).to_string() } else { report(&plan, &out) })
 }
 
-/// A study that goes elsewhere must still find its data.
-fn found_from_anywhere(mut planned: Study, arguments: &Arguments) -> Result<Study, Failure> {
+/// A study that is written elsewhere must still find its data.
+fn found_from_anywhere(planned: &Study, arguments: &Arguments) -> Result<StudySpec, Failure> {
     let folder = arguments.study.parent().unwrap_or(Path::new(""));
-    if let (Some(_), DataSpec::Files { path: Some(path), .. }) = (&arguments.out, &planned.data) {
+    let spec = planned.spec().clone();
+    if let (Some(_), DataSpec::Files { path: Some(path), .. }) = (&arguments.out, &spec.data) {
         let path = std::path::absolute(folder.join(path)).map_err(|e| Failure::input(format!("data.path: {e}")))?;
-        planned.set_data_path(&path.display().to_string());
+        return Ok(spec.data_path(path.display().to_string()));
     }
-    Ok(planned)
+    Ok(spec)
 }
 
 /// The first of planned.toml, planned-2.toml, ... beside the study that is free.
@@ -78,9 +78,9 @@ fn report(plan: &Plan, out: &Path) -> String {
          graph      {} edges, {} neighbours each, connected\n\
          \x20          Phi_min(L-) {:.4}, Phi_max(L-) {:.4}, Phi_min(L+) {:.4}, Phi_max(L+) {:.4}\n\
          \x20          Metropolis weights: other eigenvalues {:.4} to {:.4}\n",
-        study.name,
+        study.name(),
         range(&plan.records),
-        study.rounds,
+        study.rounds(),
         plan.graph.edges(),
         range(&degrees),
         spectrum.laplacian_min,
@@ -98,16 +98,16 @@ fn report(plan: &Plan, out: &Path) -> String {
              zcdp-nfl below"
         );
     }
-    match (plan.spent(), &study.privacy) {
+    match (plan.spent(), study.privacy()) {
         (Some((rho, epsilons)), Some(privacy)) => {
             let by: Vec<String> = epsilons.iter().map(|(a, e)| format!("{} {}", a.name(), digits(*e, true))).collect();
             let _ = writeln!(
                 text,
                 "budget     rho {}; epsilon at delta {:e} by accountant: {} (the study counts by {})",
                 digits(rho.get(), true),
-                privacy.delta.get(),
+                privacy.delta().get(),
                 by.join(", "),
-                privacy.accountant.name()
+                privacy.accountant().name()
             );
         }
         _ => text += "budget     none: privacy is off, and nothing below is private\n",
@@ -118,8 +118,8 @@ fn report(plan: &Plan, out: &Path) -> String {
         "messages   {frame} bytes to each neighbour in each round, before encryption and headers; at most {} in all from one client",
         bytes(all)
     );
-    text += "\nexpected error of a client's model after the last round, relative to what pooled data would give (1: knows nothing),\n\
-             on 20 made-up data sets of this shape, each algorithm with the best parameters found:\n\n";
+    text += "\nexpected error of a client's model after the last round, relative to pooled data (1: as bad as the zero model),\n\
+             on 20 generated data sets of this shape, each algorithm with the best parameters found:\n\n";
     for row in &plan.rows {
         let _ = writeln!(text, "{:14} {:>9}   {}", row.algorithm, format!("{:.2e}", row.error), row.parameters.text());
     }
@@ -136,11 +136,11 @@ fn noise(plan: &Plan, row: &Row) -> String {
     let rounds = plan.noise(row);
     let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else { return String::new() };
     let mut text = format!(
-        "\nnoise of {}: {} of {} rounds touch the records and are noised, the others cost nothing\n\
+        "\nnoise of {}: {} of {} rounds are data rounds and are noised, the others cost nothing\n\
          \x20 round     phi          sigma per coordinate\n",
         row.algorithm,
         rounds.len(),
-        row.study.rounds
+        row.study.rounds()
     );
     let shown = [first, &rounds[rounds.len() / 2], last];
     for (i, r) in shown.iter().enumerate() {
@@ -164,7 +164,7 @@ fn as_json(plan: &Plan, out: &Path) -> serde_json::Value {
         let noise = plan.noise(row);
         let rounds: Vec<_> = noise.iter().map(|r| json!({"round": r.round, "phi": r.phi, "sigma": r.sigma})).collect();
         let parameters: serde_json::Map<_, _> =
-            row.parameters.0.iter().map(|(knob, value)| (knob.key.into(), value.as_str().into())).collect();
+            row.parameters.0.iter().map(|(dial, value)| (dial.key(), value.to_string().into())).collect();
         json!({ "algorithm": row.algorithm, "error": row.error, "parameters": parameters, "noised_rounds": rounds })
     };
     let s = plan.spectrum;

@@ -1,4 +1,4 @@
-//! `undertone predict`: a model at work.
+//! `undertone predict`: predictions from a model.
 
 use std::path::PathBuf;
 

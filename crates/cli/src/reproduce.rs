@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use undertone_paper::figures::{Figure, Run, Runs};
+use undertone_paper::figure::Figure;
 use undertone_paper::report::{self, Content};
+use undertone_paper::runs::{CaseRun, Runs};
 use undertone_paper::tuned::{self, Tuned};
 use undertone_paper::verdict::{Claim, Rates, claims};
-use undertone_paper::{Case, beyond};
+use undertone_paper::{Case, beyond, grid};
 use undertone_sim::folder;
 
 use crate::{Failure, free_folder, print, with_bar};
@@ -39,7 +40,7 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "figure")]
     full: bool,
 
-    /// Tune what is drawn anew, with equal effort for every method, in place of the parameters that come with the program
+    /// Repeat the tuning of what is drawn, with equal effort for every method, instead of using the included parameters
     /// (half an hour on two cores; an hour and a half with --full)
     #[arg(long)]
     tune: bool,
@@ -54,14 +55,14 @@ enum Preset {
 }
 
 impl Preset {
-    /// How the report puts it.
+    /// The description in the report.
     fn comparison(self) -> &'static str {
         match self {
             Preset::Tuned => "was tuned with the same effort on data that no figure uses",
             Preset::Matched => {
                 "has the parameters of tuned zCDP-NFL. The subgradient methods get the step size, and P-ADMM the penalty, that \
                  makes them as good as zCDP-NFL after 100 rounds, the nearest of 32 tried on data that no figure uses; \
-                 (eps,delta)DP-NFL differs from zCDP-NFL in its noise alone"
+                 (eps,delta)DP-NFL differs from zCDP-NFL only in its noise"
             }
         }
     }
@@ -82,23 +83,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let figures: Vec<Figure> = Figure::ALL.into_iter().filter(asked).collect();
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-reproduce"));
     folder::prepare(&out).map_err(Failure::input)?;
-    // One figure is asked for by somebody who wants no more than that.
-    let grid = if arguments.figure.is_empty() { beyond::cases(arguments.full) } else { Vec::new() };
+    // If single figures are requested, nothing else is computed.
+    let grid = if arguments.figure.is_empty() { grid::cases(arguments.full) } else { Vec::new() };
     let drawn: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
     let tuned = if arguments.tune {
         let wanted: Vec<Case> = drawn.iter().chain(&grid).copied().collect();
-        with_bar("tuning", |progress| Tuned::committed().anew(&wanted, progress))
+        with_bar("tuning", |watch| Tuned::committed().anew(&wanted, watch))
     } else {
         Tuned::committed()
     };
     let matched = arguments.preset == Preset::Matched;
-    let shown =
-        if matched { with_bar("matching", |progress| tuned.matched(&figures, progress)) } else { tuned.clone() };
+    let shown = if matched { with_bar("matching", |watch| tuned.matched(&figures, watch)) } else { tuned.clone() };
     let (seed, trials) = (arguments.seed, arguments.trials);
-    let runs = with_bar("section V", |progress| Runs::compute(&drawn, &shown, seed, trials, true, progress));
+    let runs = with_bar("section V", |watch| Runs::compute(&drawn, &shown, seed, trials, true, watch));
     let (runs, rates) = (runs.map_err(Failure::input)?, Rates::measure().map_err(Failure::input)?);
-    let beyond_runs =
-        with_bar("beyond the paper", |progress| Runs::compute(&grid, &tuned, seed, trials, false, progress));
+    let beyond_runs = with_bar("beyond the paper", |watch| Runs::compute(&grid, &tuned, seed, trials, false, watch));
     let beyond_runs = beyond_runs.map_err(Failure::input)?;
     let content = Content {
         figures: &figures,
@@ -109,7 +108,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         seed,
         trials,
     };
-    write(&out, &content, if matched { &shown } else { &tuned }, arguments).map_err(Failure::machine)?;
+    write(&out, &content, if matched { &shown } else { &tuned }, arguments)?;
     let mut lines = Vec::new();
     claims(&runs, &rates).iter().for_each(|claim| lines.extend(claim_lines(claim)));
     if !grid.is_empty() {
@@ -125,13 +124,13 @@ fn claim_lines(claim: &Claim) -> Vec<String> {
 }
 
 /// report.html, the plots and their numbers, the studies behind them, and the parameters.
-fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) -> Result<(), String> {
+fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) -> Result<(), Failure> {
     let save = |name: &str, text: &str| {
         let path = out.join(name);
-        fs::write(&path, text).map_err(|e| format!("{}: cannot be written ({e})", path.display()))
+        fs::write(&path, text).map_err(|e| Failure::machine(format!("{}: cannot be written ({e})", path.display())))
     };
-    save("report.html", &report::page(content)?)?;
-    content.rates.chart().save(&out.join("rate"))?;
+    save("report.html", &report::page(content).map_err(Failure::machine)?)?;
+    content.rates.chart().save(&out.join("rate")).map_err(Failure::machine)?;
     let comment = match arguments.preset {
         Preset::Tuned => tuned::COMMENT,
         Preset::Matched => "Parameters with which all methods start as fast as zCDP-NFL.",
@@ -140,20 +139,20 @@ fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) ->
     save("rate.csv", &content.rates.csv())?;
     save("trials.csv", &content.runs.trials_csv())?;
     for &figure in content.figures {
-        content.runs.chart(figure).save(&out.join(figure.name()))?;
+        content.runs.chart(figure).save(&out.join(figure.name())).map_err(Failure::machine)?;
         save(&format!("{}.csv", figure.name()), &content.runs.csv(figure))?;
     }
-    fs::create_dir_all(out.join("studies")).map_err(|e| format!("{}: {e}", out.display()))?;
-    let mut runs: Vec<&Run> = content.runs.iter().collect();
+    fs::create_dir_all(out.join("studies")).map_err(|e| Failure::machine(format!("{}: {e}", out.display())))?;
+    let mut runs: Vec<&CaseRun> = content.runs.iter().collect();
     if let Some((grid, full)) = content.beyond {
-        beyond::chart(grid).save(&out.join("beyond"))?;
+        beyond::chart(grid).save(&out.join("beyond")).map_err(Failure::machine)?;
         save("beyond.csv", &beyond::csv(grid, full))?;
         save("beyond-trials.csv", &grid.trials_csv())?;
-        let known = |run: &&Run| content.runs.get(&run.case).is_none();
+        let known = |run: &&CaseRun| content.runs.get(&run.case).is_none();
         runs.extend(grid.iter().filter(known));
     }
     for run in runs {
-        save(&format!("studies/{}.toml", run.outcome.study.name), &run.outcome.study.to_toml())?;
+        save(&format!("studies/{}.toml", run.outcome.study.name()), &run.outcome.study.to_toml())?;
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use undertone_core::client::RoundError;
+use undertone_core::privacy::NoiseError;
 use undertone_core::study::{DataSpec, Study};
 use undertone_sim::{Outcome, SimError, folder};
 
@@ -36,8 +38,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let study = read(arguments)?;
-    if arguments.data.is_some() && study.data.is_made_up() {
-        return Err(Failure::input("--data: the study makes up its data; set data.source to folder, column or split"));
+    if arguments.data.is_some() && study.spec().data.is_made_up() {
+        return Err(Failure::input("--data: the study generates its data; set data.source to folder, column or split"));
     }
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
     folder::prepare(&out).map_err(Failure::input)?;
@@ -45,11 +47,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .num_threads(arguments.threads.unwrap_or(0) as usize)
         .build()
         .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
-    let outcome = with_bar(&study.name, |progress| pool.install(|| undertone_sim::run(&study, progress)));
+    let outcome = with_bar(study.name(), |watch| pool.install(|| undertone_sim::run(&study, watch)));
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
-            // Nothing was written: leave no empty folder behind.
+            // Nothing was written: remove the empty folder.
             let _ = std::fs::remove_dir(&out);
             return Err(failed(error));
         }
@@ -62,31 +64,31 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from
-/// anywhere: `--data` counts from here, the study's own path from where the study lies.
+/// anywhere: `--data` is relative to the current folder, the study's own path to the study.
 fn read(arguments: &Arguments) -> Result<Study, Failure> {
     let document = match &arguments.study {
         None => study::parse(EXAMPLE, "the example study", &arguments.set)?,
         Some(path) => study::document(path, &arguments.set)?,
     };
-    let (mut study, chosen) = study::resolve(&document)?;
+    let (study, chosen) = study::resolve(&document)?;
     if let Some(chosen) = chosen {
         eprintln!("note: {chosen}");
     }
     let folder = arguments.study.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-    let own = match &study.data {
+    let own = match &study.spec().data {
         DataSpec::Files { path: Some(path), .. } => Some(folder.join(path)),
         _ => None,
     };
     if let Some(path) = arguments.data.clone().or(own) {
         let path = std::path::absolute(&path).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
-        study.set_data_path(&path.display().to_string());
+        return study.spec().clone().data_path(path.display().to_string()).check().map_err(Failure::input);
     }
     Ok(study)
 }
 
 fn failed(error: SimError) -> Failure {
     match error {
-        SimError::Noise(_) => Failure::machine(error),
+        SimError::Round { reason: RoundError::Noise(NoiseError::NoEntropy(_)), .. } => Failure::machine(error),
         _ => Failure::input(error),
     }
 }
@@ -96,23 +98,25 @@ fn report(outcome: &Outcome, out: &Path) -> String {
     let study = &outcome.study;
     let mut lines = vec![format!(
         "{}: {} over {} rounds, {} clients, {} edges, {} records, {} trial(s), {:.2} s",
-        study.name,
-        study.algorithm.name(),
-        study.rounds,
+        study.name(),
+        study.algorithm().name(),
+        study.rounds(),
         outcome.names.len(),
         outcome.edges,
         outcome.records,
-        study.simulation.trials,
+        study.spec().simulation.trials,
         outcome.seconds
     )];
     if let Some(error) = &last.error {
         lines.push("normalised error, summed over clients (mean of trials, 10% to 90%)".into());
-        for (name, band) in ["w, before the noise", "released", "average of released"].iter().zip(error) {
+        let rows =
+            [("w, before the noise", error.w), ("released", error.released), ("average of released", error.average)];
+        for (name, band) in rows {
             lines.push(format!("  {name:<22}{:>12.4e}   {:.2e} to {:.2e}", band.mean, band.q10, band.q90));
         }
     }
     lines.push(format!("objective {:.6}, consensus distance {:.3e}", last.objective.mean, last.consensus.mean));
-    if let (Some(privacy), Some(rho), Some(epsilon)) = (&study.privacy, last.rho, outcome.epsilon) {
+    if let (Some(privacy), Some(rho), Some(epsilon)) = (study.privacy(), last.rho, outcome.epsilon) {
         let others: Vec<String> = outcome
             .epsilons()
             .unwrap_or_default()
@@ -122,7 +126,7 @@ fn report(outcome: &Outcome, out: &Path) -> String {
         lines.push(format!(
             "privacy spent: epsilon {} at delta {:e}, rho {} (by accountant: {})",
             digits(epsilon, true),
-            privacy.delta.get(),
+            privacy.delta().get(),
             digits(rho, true),
             others.join(", ")
         ));

@@ -3,8 +3,10 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use undertone_core::study::{Document, Study};
-use undertone_plan::{self as plan, PlanError};
+use undertone_core::knob::Value;
+use undertone_core::privacy::Accountant;
+use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study};
+use undertone_plan::PlanError;
 
 use crate::{Failure, with_bar};
 
@@ -26,37 +28,48 @@ pub fn parse(text: &str, origin: &str, set: &[String]) -> Result<Document, Failu
     Ok(document)
 }
 
-/// The study of a document, and what was chosen for it. `algorithm = "auto"` is planned first, which takes a while and looks
-/// at no data.
+/// The study of a document, and what was chosen for it. `algorithm = "auto"` is planned first, which takes a while and reads
+/// no data.
 pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> {
-    if !plan::is_auto(document) {
+    if !is_auto(document)? {
         return Ok((Study::read(document).map_err(Failure::input)?, None));
     }
-    let study = with_bar("planning", |progress| plan::resolve(document, progress)).map_err(failed)?;
+    let study = with_bar("planning", |watch| undertone_plan::resolve(document, watch)).map_err(failed)?;
     let chosen = format!("algorithm = \"auto\" is {}", chosen(&study).join(", "));
     Ok((study, Some(chosen)))
 }
 
+/// Whether the planner is to choose the algorithm.
+pub fn is_auto(document: &Document) -> Result<bool, Failure> {
+    Ok(document.spec().map_err(Failure::input)?.algorithm == AlgorithmSpec::Auto)
+}
+
 /// What planning chose, as assignments.
 pub fn chosen(study: &Study) -> Vec<String> {
-    let settings = study.algorithm.settings();
-    let mut parts = vec![format!("name = \"{}\"", study.algorithm.name())];
-    parts.extend(settings.iter().map(|(key, value)| format!("{key} = {value}")));
+    let quoted = |value: Value| match value {
+        Value::Word(word) => format!("\"{word}\""),
+        value => value.to_string(),
+    };
+    let mut parts = vec![format!("name = \"{}\"", study.algorithm().name())];
+    parts.extend(study.settings().iter().map(|(name, value)| format!("{name} = {}", quoted(value))));
     let mut chosen = vec![format!("algorithm={{{}}}", parts.join(", "))];
-    if let Some(privacy) = &study.privacy {
-        chosen.push(format!("privacy.clip={}", privacy.clip.get()));
-        chosen.push(format!("privacy.tau={}", privacy.tau));
+    if let Some(PrivacySpec { clip: Some(clip), tau: Some(tau), accountant, .. }) = study.spec().privacy {
+        chosen.push(format!("privacy.clip={clip}"));
+        chosen.push(format!("privacy.tau={tau}"));
+        if accountant == Accountant::Classic {
+            chosen.push(format!("privacy.accountant={}", accountant.name()));
+        }
     }
     chosen
 }
 
-/// Whether an assignment is one of those that planning makes: nothing else may come from what it left behind.
+/// Whether an assignment is one of those that planning makes: a kept plan may contain nothing else.
 pub fn may_be_chosen(assignment: &str) -> bool {
     let key = assignment.split('=').next().unwrap_or_default().trim();
-    ["algorithm", "privacy.clip", "privacy.tau"].contains(&key)
+    ["algorithm", "privacy.clip", "privacy.tau", "privacy.accountant"].contains(&key)
 }
 
-/// Whatever stops a plan is something in the study.
+/// A plan can only fail because of the study.
 pub fn failed(error: PlanError) -> Failure {
     Failure::input(error)
 }

@@ -22,19 +22,19 @@ fn json(output: &Output) -> Value {
     serde_json::from_str(&stdout(output)).unwrap()
 }
 
-/// Exit code 2, nothing on standard output, one sentence that contains the words.
+/// Exit code 2, nothing on standard output, one sentence that contains the given words.
 fn assert_refused(output: &Output, words: &[&str]) {
     let error = stderr(output);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(output.stdout.is_empty());
     for word in words {
-        assert!(error.contains(word), "\"{error}\" does not say \"{word}\"");
+        assert!(error.contains(word), "\"{error}\" does not contain \"{word}\"");
     }
     assert!(!error.contains("panicked"), "{error}");
 }
 
 #[test]
-fn simulate_runs_the_example_and_leaves_a_run_folder() {
+fn simulate_runs_the_example_and_writes_a_run_folder() {
     let folder = tempfile::tempdir().unwrap();
     let output = undertone(folder.path(), &["simulate", "--set", "simulation.trials=3"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -131,7 +131,7 @@ fn account_prints_a_table() {
     assert!(text.contains("accountant") && text.contains("phi_1") && text.contains("0.02801448"), "{text}");
 }
 
-/// What the table shows, fed back, never costs more than was asked for.
+/// The printed values, used as input, never cost more than the requested budget.
 #[test]
 fn printed_numbers_are_rounded_against_the_user() {
     let ask = |arguments: &[&str]| stdout(&undertone(Path::new("."), arguments));
@@ -180,7 +180,7 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
     refused(&["simulate", "--set", "graph.mean_degree=1"], &["mean degree from 1.96"]);
     refused(&["simulate", "--set", "data.records=1000000000"], &["GB of memory", "fewer clients or records"]);
     refused(&["simulate", "--set", "simulation.trials=1000000"], &["simulation would measure", "metrics_every"]);
-    refused(&["simulate", "--data", "x.csv"], &["--data", "makes up its data"]);
+    refused(&["simulate", "--data", "x.csv"], &["--data", "generates its data"]);
     refused(&["simulate", "--threads", "0"], &["--threads"]);
     std::fs::write(folder.path().join("file"), "x").unwrap();
     refused(&["simulate", "--out", "file"], &["file", "--out"]);
@@ -203,7 +203,7 @@ fn wrong_calls_end_with_code_2_and_a_sentence() {
         ],
         &["diverged", "lower eta"],
     );
-    assert!(!folder.path().join("undertone-run").exists(), "a refused run leaves no folder");
+    assert!(!folder.path().join("undertone-run").exists(), "a refused run writes no folder");
     refused(&["account", "--delta", "1e-6"], &["--rho-total"]);
     refused(&["account", "--rho-total", "-1", "--delta", "1e-6"], &["rho = -1 is not possible"]);
     refused(&["account", "--rho-total", "1e308", "--delta", "1e-6"], &["at most 1e100"]);
@@ -232,7 +232,7 @@ fn data_paths_are_relative_to_the_study() {
     let model: Value = serde_json::from_slice(&std::fs::read(folder.path().join("run/model.json")).unwrap()).unwrap();
     assert!(model["coefficients"]["a"].is_number() && model["intercept"].is_number());
     assert_refused(&undertone(folder.path(), &["simulate", "inner/study.toml", "--data", "none.csv"]), &["none.csv"]);
-    // Without a study file the path counts from here, and the resolved study finds it from anywhere.
+    // Without a study file the path is relative to the current folder, and the resolved study finds it from any folder.
     let data = "data={source=\"split\",clients=2,path=\"inner/all.csv\",features=[\"a\"],target=\"b\",bounds={a=[0,5],b=[0,10]}}";
     let sets =
         ["simulate", "--set", data, "--set", "graph={kind=\"ring\"}", "--set", "rounds=20", "--out", "inner/set"];

@@ -1,50 +1,50 @@
-//! Real peers: processes of their own, over loopback, with real encryption and real disks.
+//! Peers as separate processes, over loopback, with real encryption and real disks.
 
-mod party;
+mod consortium;
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use party::{Party, distance, errors, numbers, results, simulate, undertone, until, wait};
+use consortium::{Consortium, distance, errors, numbers, results, simulate, undertone, until, wait};
 use serde_json::Value;
 
 #[test]
 fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
-    let party = Party::new(10, 300, "kind = \"random\"\nmean_degree = 3", "secure");
-    wait(&party, &mut party.spawn_all(&[]));
-    let models: Vec<Value> = (0..10).map(|k| party.result(k, "model.json")).collect();
+    let consortium = Consortium::new(10, 300, "kind = \"random\"\nmean_degree = 3", "secure");
+    wait(&consortium, &mut consortium.spawn_all(&[]));
+    let models: Vec<Value> = (0..10).map(|k| consortium.result(k, "model.json")).collect();
     assert!(models.iter().all(|m| m["scaled"] == models[0]["scaled"]), "all end with one model");
     let own = numbers(&models[0]["scaled"]["released"]);
     // Without noise and without clipping the same study ends at the central solution.
     let exact = ["--set", "privacy=off", "--set", "rounds=5000", "--set", "algorithm.eta=0.3"];
-    let central = simulate(&party, &exact, "central");
+    let central = simulate(&consortium, &exact, "central");
     let central = numbers(&central["scaled"]["released"]);
-    // Secure noise is another draw in every run. If the peers' error has the simulations' law it is larger than 19 of
+    // Secure noise is another draw in every run. If the peers' error has the simulations' distribution, it is larger than 19 of
     // their draws with probability 1/20, and, with an error that is nearly a norm of 3 normals, twice as large as the
     // largest of them with less than 1 in 100,000.
     let draws = (0..19).map(|i| {
-        let model = simulate(&party, &[], &format!("draw{i}"));
+        let model = simulate(&consortium, &[], &format!("draw{i}"));
         distance(&numbers(&model["scaled"]["released"]), &central)
     });
     let largest = draws.fold(0.0, f64::max);
     let error = distance(&own, &central);
     assert!(error <= 2.0 * largest, "peers {error}, simulations at most {largest}");
-    assert!(distance(&[0.0; 3], &central) > 2.0 * largest, "a model that learned nothing must not pass");
+    assert!(distance(&[0.0; 3], &central) > 2.0 * largest, "the zero model must not pass");
     for k in 0..10 {
-        let statement = party.result(k, "statement.json");
+        let statement = consortium.result(k, "statement.json");
         assert_eq!(statement["rounds"]["computed"], 300);
         let epsilon = statement["epsilon"].as_f64().unwrap();
         assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
     }
-    let show = undertone().args(["ledger", "show"]).arg(party.state(3)).output().unwrap();
+    let show = undertone().args(["ledger", "show"]).arg(consortium.state(3)).output().unwrap();
     let show = String::from_utf8(show.stdout).unwrap();
-    assert!(show.contains("300 of 300") && show.contains("in all: epsilon 3.000000 at delta 1e-5"), "{show}");
+    assert!(show.contains("300 of 300") && show.contains("total: epsilon 3.000000 at delta 1e-5"), "{show}");
     let predicted = undertone()
         .args(["predict", "--model"])
-        .arg(results(&party.state(0)).join("model.json"))
+        .arg(results(&consortium.state(0)).join("model.json"))
         .arg("--data")
-        .arg(party.path("data/site0.csv"))
+        .arg(consortium.path("data/peer0.csv"))
         .output()
         .unwrap();
     let predictions = String::from_utf8_lossy(&predicted.stdout).lines().count();
@@ -52,17 +52,17 @@ fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
 }
 
 /// What all peers of a study with one round released, peer by peer, from the frames that a peer keeps.
-fn releases(party: &Party, k: usize, features: usize) -> Vec<Vec<f64>> {
-    let bytes = std::fs::read(results(&party.state(k)).join("finals")).unwrap();
+fn releases(consortium: &Consortium, k: usize, features: usize) -> Vec<Vec<f64>> {
+    let bytes = std::fs::read(results(&consortium.state(k)).join("finals")).unwrap();
     let frame = 1 + 4 + 32 + 8 * features + 64;
     let payload = |frame: &[u8]| -> Vec<f64> {
         frame[4 + 37..][..8 * features].chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
     };
-    assert_eq!(bytes.len(), party.names.len() * (4 + frame));
+    assert_eq!(bytes.len(), consortium.names.len() * (4 + frame));
     bytes.chunks(4 + frame).map(payload).collect()
 }
 
-/// Peers whose records say nothing, so that what they release in the only round is their noise and nothing else.
+/// Peers whose gradients are zero, so that their only release is pure noise.
 ///
 /// With sigma = 2 eta c1/(M sqrt(2 phi)) known from the budget, the sum of squares of all 2 x 300 values over sigma^2 has
 /// mean 600 and standard deviation sqrt(1200): 430 to 790 is more than 5 of them to either side, a false alarm in 10^6 runs.
@@ -72,10 +72,10 @@ fn real_peers_release_fresh_noise_of_the_right_size() {
     const FEATURES: usize = 300;
     let mut runs = Vec::new();
     for _ in 0..2 {
-        let party = Party::of_noise(FEATURES);
-        wait(&party, &mut party.spawn_all(&[]));
-        let released = releases(&party, 0, FEATURES);
-        assert_eq!(released, releases(&party, 1, FEATURES), "both hold the same releases");
+        let consortium = Consortium::of_noise(FEATURES);
+        wait(&consortium, &mut consortium.spawn_all(&[]));
+        let released = releases(&consortium, 0, FEATURES);
+        assert_eq!(released, releases(&consortium, 1, FEATURES), "both hold the same releases");
         runs.push(released);
     }
     let account = undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).output().unwrap();
@@ -91,15 +91,15 @@ fn real_peers_release_fresh_noise_of_the_right_size() {
 }
 
 #[test]
-fn peers_refuse_an_algorithm_whose_failure_would_tell_about_records() {
+fn peers_refuse_an_algorithm_whose_failure_depends_on_records() {
     for (name, rehearsal) in [("p-admm", &[][..]), ("p-admm", &["--rehearsal"]), ("p-admm-unclipped", &["--rehearsal"])]
     {
-        let party = Party::new(2, 10, "kind = \"ring\"", "secure");
-        let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+        let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
+        let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
         let study =
             study.replace("name = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0", &format!("name = \"{name}\"\nrho = 0.3"));
-        std::fs::write(party.path("study.toml"), study).unwrap();
-        let output = party.command(0).args(rehearsal).output().unwrap();
+        std::fs::write(consortium.path("study.toml"), study).unwrap();
+        let output = consortium.command(0).args(rehearsal).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         assert!(errors(&output).contains("depends on the records without noise"), "{}", errors(&output));
     }
@@ -107,27 +107,30 @@ fn peers_refuse_an_algorithm_whose_failure_would_tell_about_records() {
 
 #[test]
 fn real_peers_and_simulator_agree_to_the_last_bit() {
-    let party = Party::new(5, 120, "kind = \"ring\"", "fast");
-    let expected = simulate(&party, &[], "simulated");
-    wait(&party, &mut party.spawn_all(&["--rehearsal", "--no-sync"]));
+    let consortium = Consortium::new(5, 120, "kind = \"ring\"", "fast");
+    let expected = simulate(&consortium, &[], "simulated");
+    wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
     for k in 0..5 {
-        let model = party.result(k, "model.json");
+        let model = consortium.result(k, "model.json");
         assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
         assert_eq!(model["coefficients"], expected["coefficients"]);
-        assert_eq!(party.result(k, "statement.json")["protected"], false);
+        assert_eq!(consortium.result(k, "statement.json")["protected"], false);
     }
-    let show = undertone().args(["ledger", "show"]).arg(party.state(0)).output().unwrap();
+    let show = undertone().args(["ledger", "show"]).arg(consortium.state(0)).output().unwrap();
     assert!(String::from_utf8(show.stdout).unwrap().contains("no bound"));
 }
 
-/// Kills peers at random moments and starts them again. 20 times here, as often as UNDERTONE_KILLS says in a soak.
+/// Kills peers at random moments and starts them again. 20 times here, UNDERTONE_KILLS times in tests/soak.
 #[test]
 fn killed_peers_come_back_and_nothing_is_lost() {
     let kills: u32 = std::env::var("UNDERTONE_KILLS").map_or(20, |n| n.parse().expect("a number"));
-    // With rounds to spare: peers that finish before the last kill would leave nothing to look at.
-    let party = Party::new(6, 100 * kills + 500, "kind = \"random\"\nmean_degree = 3", "secure");
-    let mut children = party.spawn_all(&[]);
-    let mut state = 88172645463325252u64 ^ u64::from(std::process::id());
+    // With spare rounds: peers must not finish before the last kill.
+    let consortium = Consortium::new(6, 100 * kills + 500, "kind = \"random\"\nmean_degree = 3", "secure");
+    let mut children = consortium.spawn_all(&[]);
+    // Printed if the test fails; the same seed gives the same victims.
+    let seed: u64 = std::env::var("UNDERTONE_SEED").map_or(std::process::id().into(), |s| s.parse().expect("a number"));
+    println!("UNDERTONE_SEED={seed}");
+    let mut state = 88172645463325252u64 ^ seed;
     let mut random = |below: u64| {
         state ^= state << 13;
         state ^= state >> 7;
@@ -137,26 +140,26 @@ fn killed_peers_come_back_and_nothing_is_lost() {
     for kill in 0..kills {
         let victim = random(6) as usize;
         let at = 100 * kill + random(90) as u32;
-        until("the next round", || party.round((victim + 1) % 6).is_some_and(|round| round >= at));
+        until("the next round", || consortium.round((victim + 1) % 6).is_some_and(|round| round >= at));
         std::thread::sleep(Duration::from_micros(random(5000)));
         children[victim].kill().unwrap();
         children[victim].wait().unwrap();
-        children[victim] = party.spawn(victim, &[]);
+        children[victim] = consortium.spawn(victim, &[]);
     }
-    wait(&party, &mut children);
-    let models: Vec<Value> = (0..6).map(|k| party.result(k, "model.json")).collect();
+    wait(&consortium, &mut children);
+    let models: Vec<Value> = (0..6).map(|k| consortium.result(k, "model.json")).collect();
     assert!(models.iter().all(|m| m["scaled"] == models[0]["scaled"]));
     for k in 0..6 {
-        let statement = party.result(k, "statement.json");
+        let statement = consortium.result(k, "statement.json");
         let count = |what: &str| statement["rounds"][what].as_u64().unwrap();
-        assert_eq!(count("done"), u64::from(party.rounds));
-        assert_eq!(count("computed") + count("mixed") + count("withheld"), u64::from(party.rounds));
-        // Every round is charged, whether its noise was used or cut off.
+        assert_eq!(count("done"), u64::from(consortium.rounds));
+        assert_eq!(count("computed") + count("mixed") + count("withheld"), u64::from(consortium.rounds));
+        // Every round is charged, whether its noise was used or lost.
         let epsilon = statement["epsilon"].as_f64().unwrap();
         assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
-        // A neighbour that was sent other bytes than before would have found out and said so.
-        let log = std::fs::read_to_string(party.log(k)).unwrap();
-        for sign in ["two different things", "wrong signature", "second, different", "receipt"] {
+        // A neighbour that received different bytes than before would have logged it.
+        let log = std::fs::read_to_string(consortium.log(k)).unwrap();
+        for sign in ["two different releases", "wrong signature", "second, different", "receipt"] {
             assert!(!log.contains(sign), "{sign}\n{log}");
         }
     }
@@ -164,41 +167,41 @@ fn killed_peers_come_back_and_nothing_is_lost() {
 
 #[test]
 fn a_folder_from_a_backup_stops_the_peer() {
-    let party = Party::new(3, 5000, "kind = \"ring\"", "secure");
-    let mut children = party.spawn_all(&[]);
-    until("round 20", || party.round(0).is_some_and(|r| r >= 20));
+    let consortium = Consortium::new(3, 5000, "kind = \"ring\"", "secure");
+    let mut children = consortium.spawn_all(&[]);
+    until("round 20", || consortium.round(0).is_some_and(|r| r >= 20));
     let kill = |child: &mut Child| {
         child.kill().unwrap();
         child.wait().unwrap();
     };
     kill(&mut children[0]);
-    let backup = std::fs::read(party.state(0).join("ledger")).unwrap();
-    children[0] = party.spawn(0, &[]);
-    let round = party.round(1).unwrap();
-    until("more rounds", || party.round(1).is_some_and(|r| r >= round + 50));
+    let backup = std::fs::read(consortium.state(0).join("ledger")).unwrap();
+    children[0] = consortium.spawn(0, &[]);
+    let round = consortium.round(1).unwrap();
+    until("more rounds", || consortium.round(1).is_some_and(|r| r >= round + 50));
     kill(&mut children[0]);
-    std::fs::write(party.state(0).join("ledger"), backup).unwrap();
-    let output = party.command(0).output().unwrap();
+    std::fs::write(consortium.state(0).join("ledger"), backup).unwrap();
+    let output = consortium.command(0).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("restored from a backup"), "{}", errors(&output));
     // An emptied folder is as bad.
-    std::fs::remove_dir_all(party.state(0)).unwrap();
-    let output = party.command(0).output().unwrap();
+    std::fs::remove_dir_all(consortium.state(0)).unwrap();
+    let output = consortium.command(0).output().unwrap();
     assert!(errors(&output).contains("restored from a backup, copied, or emptied"), "{}", errors(&output));
-    // A lost ledger among other files is noticed before anybody is asked.
-    std::fs::create_dir_all(party.state(0).join("results")).unwrap();
-    std::fs::remove_file(party.state(0).join("ledger")).unwrap();
-    let output = party.command(0).output().unwrap();
+    // A lost ledger among other files is detected before any neighbour is contacted.
+    std::fs::create_dir_all(consortium.state(0).join("results")).unwrap();
+    std::fs::remove_file(consortium.state(0).join("ledger")).unwrap();
+    let output = consortium.command(0).output().unwrap();
     assert!(errors(&output).contains("holds files but no ledger"), "{}", errors(&output));
     children.iter_mut().skip(1).for_each(kill);
 }
 
 #[test]
 fn one_process_per_folder() {
-    let party = Party::new(2, 10, "kind = \"ring\"", "secure");
-    let mut first = party.spawn(0, &[]);
-    until("a start", || party.page(0).is_some());
-    let output = party.command(0).args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
+    let mut first = consortium.spawn(0, &[]);
+    until("a start", || consortium.page(0).is_some());
+    let output = consortium.command(0).args(["--listen", "127.0.0.1:0"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("another process uses this state folder"), "{}", errors(&output));
     first.kill().unwrap();
@@ -207,23 +210,23 @@ fn one_process_per_folder() {
 
 #[test]
 fn a_full_disk_stops_the_peer_before_anything_is_sent() {
-    let party = Party::new(2, 5000, "kind = \"ring\"", "secure");
-    // Full from the start.
+    let consortium = Consortium::new(2, 5000, "kind = \"ring\"", "secure");
+    // The disk is full from the start.
     #[cfg(target_os = "linux")]
     {
-        std::fs::create_dir_all(party.state(0)).unwrap();
-        std::os::unix::fs::symlink("/dev/full", party.state(0).join("ledger")).unwrap();
-        let output = party.command(0).output().unwrap();
+        std::fs::create_dir_all(consortium.state(0)).unwrap();
+        std::os::unix::fs::symlink("/dev/full", consortium.state(0).join("ledger")).unwrap();
+        let output = consortium.command(0).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
-        std::fs::remove_dir_all(party.state(0)).unwrap();
+        std::fs::remove_dir_all(consortium.state(0)).unwrap();
     }
-    // Full on the way: a file may not grow beyond 256 blocks of 512 bytes.
-    let mut other = party.spawn(1, &[]);
+    // The disk becomes full later: a file may not grow beyond 256 blocks of 512 bytes.
+    let mut other = consortium.spawn(1, &[]);
     let limited = "trap '' XFSZ; ulimit -f 256; exec \"$@\"";
-    let command = party.command(0);
+    let command = consortium.command(0);
     let output = Command::new("sh")
-        .current_dir(party.folder.path())
+        .current_dir(consortium.folder.path())
         .args(["-c", limited, "sh"])
         .arg(command.get_program())
         .args(command.get_args())
@@ -232,30 +235,30 @@ fn a_full_disk_stops_the_peer_before_anything_is_sent() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
-    // What the ledger holds and what was sent agree: with room again the peer goes on to the end.
-    let mut again = party.spawn(0, &[]);
-    wait(&party, std::slice::from_mut(&mut again));
-    wait(&party, std::slice::from_mut(&mut other));
-    assert_eq!(party.result(0, "statement.json")["rounds"]["done"], 5000);
+    // The ledger agrees with what was sent: with free space the peer continues to the end.
+    let mut again = consortium.spawn(0, &[]);
+    wait(&consortium, std::slice::from_mut(&mut again));
+    wait(&consortium, std::slice::from_mut(&mut other));
+    assert_eq!(consortium.result(0, "statement.json")["rounds"]["done"], 5000);
 }
 
 #[test]
 fn a_disk_that_cannot_be_written_stops_the_peer() {
-    let party = Party::new(2, 10, "kind = \"ring\"", "secure");
+    let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
     #[cfg(target_os = "linux")]
     {
         let mut command = undertone();
-        command.current_dir(party.folder.path()).args(["peer", "--study", "study.toml", "--key", "site0.key"]);
-        let output = command.args(["--data", "data/site0.csv", "--state", "/proc/undertone"]).output().unwrap();
+        command.current_dir(consortium.folder.path()).args(["peer", "--study", "study.toml", "--key", "peer0.key"]);
+        let output = command.args(["--data", "data/peer0.csv", "--state", "/proc/undertone"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         assert!(errors(&output).contains("the state folder cannot be made"), "{}", errors(&output));
     }
-    // A ledger that opens but cannot be written, whoever runs the test.
+    // A ledger that opens but cannot be written, for any user who runs the test.
     #[cfg(target_os = "linux")]
     {
-        std::fs::create_dir_all(party.state(0)).unwrap();
-        std::os::unix::fs::symlink("/proc/version", party.state(0).join("ledger")).unwrap();
-        let output = party.command(0).output().unwrap();
+        std::fs::create_dir_all(consortium.state(0)).unwrap();
+        std::os::unix::fs::symlink("/proc/version", consortium.state(0).join("ledger")).unwrap();
+        let output = consortium.command(0).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
         assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
     }
@@ -264,48 +267,49 @@ fn a_disk_that_cannot_be_written_stops_the_peer() {
 /// A first start that fails for another reason must not make the folder look like one whose ledger was lost.
 #[test]
 fn a_start_that_fails_can_be_repeated() {
-    let party = Party::new(2, 10, "kind = \"ring\"", "secure");
+    let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = party.command(0).args(["--metrics", &address]).output().unwrap();
+    let output = consortium.command(0).args(["--metrics", &address]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains(&format!("--metrics {address}")), "{}", errors(&output));
-    wait(&party, &mut party.spawn_all(&[]));
+    wait(&consortium, &mut consortium.spawn_all(&[]));
 }
 
 #[test]
-fn strangers_and_other_studies_are_refused_with_a_reason() {
-    let party = Party::new(3, 10, "kind = \"ring\"", "secure");
+fn unknown_keys_and_other_studies_are_refused_with_a_reason() {
+    let consortium = Consortium::new(3, 10, "kind = \"ring\"", "secure");
     // A key that is not in the study does not even start.
-    let output = undertone().arg("keygen").arg(party.path("stranger.key")).output().unwrap();
+    let output = undertone().arg("keygen").arg(consortium.path("stranger.key")).output().unwrap();
     assert!(output.status.success());
     let mut command = undertone();
-    command.current_dir(party.folder.path()).args(["peer", "--study", "study.toml", "--key", "stranger.key"]);
-    let output = command.args(["--data", "data/site0.csv", "--state", "s"]).output().unwrap();
+    command.current_dir(consortium.folder.path()).args(["peer", "--study", "study.toml", "--key", "stranger.key"]);
+    let output = command.args(["--data", "data/peer0.csv", "--state", "s"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("is not in the study"), "{}", errors(&output));
-    // A party whose copy of the study differs, in its budget and its own idea of who takes part.
-    let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+    // A peer whose copy of the study differs in its budget and in a key.
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     let stranger = String::from_utf8(
-        undertone().args(["keygen", "--show"]).arg(party.path("stranger.key")).output().unwrap().stdout,
+        undertone().args(["keygen", "--show"]).arg(consortium.path("stranger.key")).output().unwrap().stdout,
     )
     .unwrap();
     let own = study.lines().find(|l| l.starts_with("id = ")).unwrap();
-    std::fs::write(party.path("study.toml"), study.replace("epsilon = 3.0", "epsilon = 4.0")).unwrap();
-    let mut odd = party.spawn(0, &[]);
-    until("a start", || party.page(0).is_some());
-    std::fs::write(party.path("study.toml"), &study).unwrap();
-    let mut honest = party.spawn(1, &[]);
-    let log = |k: usize| std::fs::read_to_string(party.log(k)).unwrap();
+    std::fs::write(consortium.path("study.toml"), study.replace("epsilon = 3.0", "epsilon = 4.0")).unwrap();
+    let mut odd = consortium.spawn(0, &[]);
+    until("a start", || consortium.page(0).is_some());
+    std::fs::write(consortium.path("study.toml"), &study).unwrap();
+    let mut honest = consortium.spawn(1, &[]);
+    let log = |k: usize| std::fs::read_to_string(consortium.log(k)).unwrap();
     until("a refusal", || log(1).contains("the two studies differ in: privacy"));
     until("its mirror", || log(0).contains("the two studies differ in: privacy"));
     odd.kill().unwrap();
     odd.wait().unwrap();
-    // A stranger who put itself into its own copy is told off by the others.
-    std::fs::write(party.path("study.toml"), study.replace(own, &format!("id = \"{}\"", stranger.trim()))).unwrap();
-    std::fs::rename(party.path("stranger.key"), party.path("site0.key")).unwrap();
-    std::fs::remove_dir_all(party.state(0)).unwrap();
-    let mut odd = party.spawn(0, &[]);
+    // A peer that added its own key to its copy of the study is refused by the others.
+    std::fs::write(consortium.path("study.toml"), study.replace(own, &format!("id = \"{}\"", stranger.trim())))
+        .unwrap();
+    std::fs::rename(consortium.path("stranger.key"), consortium.path("peer0.key")).unwrap();
+    std::fs::remove_dir_all(consortium.state(0)).unwrap();
+    let mut odd = consortium.spawn(0, &[]);
     until("the reason", || log(0).contains("this key is not in the study that this peer runs"));
     for child in [&mut odd, &mut honest] {
         child.kill().unwrap();
@@ -315,18 +319,18 @@ fn strangers_and_other_studies_are_refused_with_a_reason() {
 
 #[test]
 fn a_limit_of_the_owner_is_kept() {
-    let party = Party::new(2, 30, "kind = \"ring\"", "secure");
-    let refused = party.command(0).args(["--max-epsilon", "2.5"]).output().unwrap();
+    let consortium = Consortium::new(2, 30, "kind = \"ring\"", "secure");
+    let refused = consortium.command(0).args(["--max-epsilon", "2.5"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(errors(&refused).contains("would have spent epsilon 3.0000"), "{}", errors(&refused));
-    wait(&party, &mut party.spawn_all(&["--max-epsilon", "3.5"]));
+    wait(&consortium, &mut consortium.spawn_all(&["--max-epsilon", "3.5"]));
     // The next study with the same data counts what the first one spent.
-    let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
-    std::fs::write(party.path("study.toml"), study.replace("\"trial\"", "\"second trial\"")).unwrap();
-    let refused = party.command(0).args(["--max-epsilon", "3.5"]).output().unwrap();
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    std::fs::write(consortium.path("study.toml"), study.replace("\"trial\"", "\"second trial\"")).unwrap();
+    let refused = consortium.command(0).args(["--max-epsilon", "3.5"]).output().unwrap();
     assert!(errors(&refused).contains("with what it spent before"), "{}", errors(&refused));
-    wait(&party, &mut party.spawn_all(&["--max-epsilon", "5"]));
-    let show = undertone().args(["ledger", "show", "--json"]).arg(party.state(0)).output().unwrap();
+    wait(&consortium, &mut consortium.spawn_all(&["--max-epsilon", "5"]));
+    let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(0)).output().unwrap();
     let show: Value = serde_json::from_slice(&show.stdout).unwrap();
     assert_eq!(show["studies"].as_array().unwrap().len(), 2);
     let total = show["epsilon"].as_f64().unwrap();
@@ -335,39 +339,39 @@ fn a_limit_of_the_owner_is_kept() {
 
 #[test]
 fn a_peer_that_is_gone_for_good_is_dropped() {
-    let party = Party::new(4, 3000, "kind = \"complete\"", "secure");
-    let mut children = party.spawn_all(&["--on-loss", "drop", "--patience", "3s"]);
-    until("round 20", || party.round(3).is_some_and(|r| r >= 20));
+    let consortium = Consortium::new(4, 3000, "kind = \"complete\"", "secure");
+    let mut children = consortium.spawn_all(&["--on-loss", "drop", "--patience", "3s"]);
+    until("round 20", || consortium.round(3).is_some_and(|r| r >= 20));
     children[3].kill().unwrap();
     children[3].wait().unwrap();
-    wait(&party, &mut children[..3]);
+    wait(&consortium, &mut children[..3]);
     for k in 0..3 {
-        let statement = party.result(k, "statement.json");
-        assert_eq!(statement["dropped_neighbours"][0], "site3");
+        let statement = consortium.result(k, "statement.json");
+        assert_eq!(statement["dropped_neighbours"][0], "peer3");
         assert_eq!(statement["clients_in_model"], 3);
-        assert_eq!(party.result(k, "model.json")["clients"].as_array().unwrap().len(), 3);
+        assert_eq!(consortium.result(k, "model.json")["clients"].as_array().unwrap().len(), 3);
     }
 }
 
-/// In a study of one round everything happens at once: crossing dials, the last release, and everybody leaving.
+/// In a study of one round everything happens at once: crossing dials, the last release, and all peers exiting.
 #[test]
-fn short_studies_end_at_once_for_everybody() {
-    let parties: Vec<Party> = (0..8).map(|_| Party::new(2, 1, "kind = \"ring\"", "secure")).collect();
-    let mut running: Vec<Vec<Child>> = parties.iter().map(|party| party.spawn_all(&[])).collect();
+fn short_studies_end_at_once_for_all_peers() {
+    let parties: Vec<Consortium> = (0..8).map(|_| Consortium::new(2, 1, "kind = \"ring\"", "secure")).collect();
+    let mut running: Vec<Vec<Child>> = parties.iter().map(|consortium| consortium.spawn_all(&[])).collect();
     let started = Instant::now();
-    for (party, children) in parties.iter().zip(&mut running) {
-        wait(party, children);
+    for (consortium, children) in parties.iter().zip(&mut running) {
+        wait(consortium, children);
     }
-    // Somebody who is left behind would stay for ten minutes.
+    // A peer that was not told of the end would stay for ten minutes.
     assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
-fn an_interrupted_peer_says_how_to_go_on() {
-    let party = Party::new(2, 100_000, "kind = \"ring\"", "secure");
-    let mut children = party.spawn_all(&[]);
-    until("round 20", || party.round(0).is_some_and(|r| r >= 20));
-    let page = party.page(0).unwrap();
+fn an_interrupted_peer_reports_how_to_continue() {
+    let consortium = Consortium::new(2, 100_000, "kind = \"ring\"", "secure");
+    let mut children = consortium.spawn_all(&[]);
+    until("round 20", || consortium.round(0).is_some_and(|r| r >= 20));
+    let page = consortium.page(0).unwrap();
     for name in [
         "round",
         "neighbours_connected",
@@ -381,8 +385,8 @@ fn an_interrupted_peer_says_how_to_go_on() {
     Command::new("kill").arg(children[0].id().to_string()).status().unwrap();
     let status = children[0].wait().unwrap();
     assert_eq!(status.code(), Some(1));
-    let log = std::fs::read_to_string(party.log(0)).unwrap();
-    assert!(log.contains("interrupted after round") && log.contains("the same command goes on from here"), "{log}");
+    let log = std::fs::read_to_string(consortium.log(0)).unwrap();
+    assert!(log.contains("interrupted after round") && log.contains("the same command continues from here"), "{log}");
     children[1].kill().unwrap();
     children[1].wait().unwrap();
 }

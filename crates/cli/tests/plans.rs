@@ -1,40 +1,40 @@
 //! `undertone plan` and `algorithm = "auto"`, and free rounds between real processes.
 
-mod party;
+mod consortium;
 
-use party::{Party, errors, numbers, simulate, undertone, wait};
+use consortium::{Consortium, errors, numbers, simulate, undertone, wait};
 use serde_json::Value;
 
 const ZCDP: &str = "[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n";
 const FREE: &str = "[algorithm]\nname = \"free-rounds\"\ndata_rounds = 8\neta = 0.6\n";
 
-/// Changes the study of a party.
-fn rewrite(party: &Party, change: impl Fn(String) -> String) {
-    let path = party.path("study.toml");
+/// Changes the study of a consortium.
+fn rewrite(consortium: &Consortium, change: impl Fn(String) -> String) {
+    let path = consortium.path("study.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let changed = change(text.clone());
     assert_ne!(text, changed);
     std::fs::write(path, changed).unwrap();
 }
 
-fn statement(party: &Party, k: usize, what: &str) -> u64 {
-    party.result(k, "statement.json")["rounds"][what].as_u64().unwrap()
+fn statement(consortium: &Consortium, k: usize, what: &str) -> u64 {
+    consortium.result(k, "statement.json")["rounds"][what].as_u64().unwrap()
 }
 
 #[test]
 fn free_rounds_between_processes_match_the_simulator_and_the_ledger_shows_what_was_free() {
-    let party = Party::new(4, 60, "kind = \"ring\"", "fast");
-    rewrite(&party, |text| text.replace(ZCDP, FREE));
-    wait(&party, &mut party.spawn_all(&["--rehearsal"]));
-    let expected = simulate(&party, &[], "run");
+    let consortium = Consortium::new(4, 60, "kind = \"ring\"", "fast");
+    rewrite(&consortium, |text| text.replace(ZCDP, FREE));
+    wait(&consortium, &mut consortium.spawn_all(&["--rehearsal"]));
+    let expected = simulate(&consortium, &[], "run");
     for k in 0..4 {
-        let model = party.result(k, "model.json");
+        let model = consortium.result(k, "model.json");
         assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
-        let counts = ["computed", "mixed", "withheld"].map(|what| statement(&party, k, what));
+        let counts = ["computed", "mixed", "withheld"].map(|what| statement(&consortium, k, what));
         assert_eq!(counts, [8, 52, 0]);
     }
     let ledger = |more: &[&str]| {
-        let output = undertone().args(["ledger", "show"]).arg(party.state(0)).args(more).output().unwrap();
+        let output = undertone().args(["ledger", "show"]).arg(consortium.state(0)).args(more).output().unwrap();
         assert!(output.status.success(), "{}", errors(&output));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -45,29 +45,29 @@ fn free_rounds_between_processes_match_the_simulator_and_the_ledger_shows_what_w
 
 #[test]
 fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
-    let party = Party::new(3, 20, "kind = \"ring\"", "fast");
-    rewrite(&party, |text| {
+    let consortium = Consortium::new(3, 20, "kind = \"ring\"", "fast");
+    rewrite(&consortium, |text| {
         let text = text.replace(ZCDP, "").replace("clip = 0.5\n", "");
         format!("algorithm = \"auto\"\n{text}[plan]\nrecords = 400\n")
     });
-    wait(&party, &mut party.spawn_all(&["--rehearsal"]));
-    let expected = simulate(&party, &[], "run");
+    wait(&consortium, &mut consortium.spawn_all(&["--rehearsal"]));
+    let expected = simulate(&consortium, &[], "run");
     for k in 0..3 {
-        assert!(std::fs::read_to_string(party.log(k)).unwrap().contains("algorithm = \"auto\" is"), "client {k}");
-        let kept = std::fs::read_dir(party.state(k)).unwrap().map(|e| e.unwrap().path());
+        assert!(std::fs::read_to_string(consortium.log(k)).unwrap().contains("algorithm = \"auto\" is"), "client {k}");
+        let kept = std::fs::read_dir(consortium.state(k)).unwrap().map(|e| e.unwrap().path());
         let kept = kept.into_iter().find(|path| path.to_string_lossy().contains("planned-")).unwrap();
         assert!(std::fs::read_to_string(&kept).unwrap().starts_with("algorithm={name = "), "client {k}");
-        // What is kept can choose nothing but that.
+        // The kept file can choose nothing else.
         if k == 0 {
             std::fs::write(&kept, "privacy.epsilon=50\n").unwrap();
-            let output = party.command(0).arg("--rehearsal").output().unwrap();
-            assert!(errors(&output).contains("is not for planning to choose"), "{}", errors(&output));
+            let output = consortium.command(0).arg("--rehearsal").output().unwrap();
+            assert!(errors(&output).contains("is not a choice of planning"), "{}", errors(&output));
         }
-        let model = party.result(k, "model.json");
+        let model = consortium.result(k, "model.json");
         assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
     }
     // The planned study is the one that was run.
-    let output = undertone().current_dir(party.folder.path()).args(["plan", "study.toml"]).output().unwrap();
+    let output = undertone().current_dir(consortium.folder.path()).args(["plan", "study.toml"]).output().unwrap();
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
@@ -79,8 +79,8 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
     ] {
         assert!(text.contains(part), "{part}:\n{text}");
     }
-    std::fs::rename(party.path("planned.toml"), party.path("study.toml")).unwrap();
-    assert_eq!(simulate(&party, &[], "again")["scaled"], expected["scaled"]);
+    std::fs::rename(consortium.path("planned.toml"), consortium.path("study.toml")).unwrap();
+    assert_eq!(simulate(&consortium, &[], "again")["scaled"], expected["scaled"]);
 }
 
 #[test]

@@ -41,20 +41,20 @@ fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
     assert_eq!(
         addresses,
         page.matches("http://www.w3.org/2000/svg").count(),
-        "only the name of SVG, which nobody fetches"
+        "only the name of SVG, which is not fetched"
     );
-    assert!(!page.contains("<script") && !page.contains("src="), "the page needs nothing else");
-    // Two methods for each of two problems, eleven budgets, five budgets, two rates; two rivals on three problems, and for
-    // each rival one count and three worst cells.
+    assert!(!page.contains("<script") && !page.contains("src="), "the page is self-contained");
+    // Two methods for each of two problems, eleven budgets, five budgets, two rates; two baselines on three problems, and for
+    // each baseline one count and three worst cells.
     assert_eq!(page.matches("<li>").count(), 4 + 11 + 5 + 2 + 6 + 8);
     assert_eq!(page.matches("class=\"claim").count(), 6);
     assert_eq!(read(&one, "trials.csv").lines().count(), 1 + 2 * (25 + 5 + 35), "every trial of every run");
     assert_eq!(text.lines().filter(|l| !l.starts_with(' ')).count(), 7, "six claims and where it is:\n{text}");
-    // One rival in 90 cells, two in 30 of them; six parts in six places, two of which have no prox to take out.
+    // One baseline in 90 cells, two in 30 of them; six parts in six places, two of which have no prox to remove.
     assert_eq!(read(&one, "beyond.csv").lines().count(), 1 + 90 + 30 + 6 * 6 - 2);
     assert_eq!(read(&one, "beyond.csv"), read(&two, "beyond.csv"));
     assert_eq!(read(&one, "beyond-trials.csv").lines().count(), 1 + 2 * (2 * 90 + 30 + 34));
-    // Every curve can be run again, and comes out the same.
+    // Every curve can be run again with the same result.
     let curve = read(&one, "elastic-net-learning.csv");
     let last = curve.lines().rfind(|l| l.starts_with("zcdp-nfl,200,")).unwrap();
     assert_runs(folder.path(), &["simulate", "one/studies/elastic-net-zcdp-nfl-eps5.toml", "--out", "again"]);
@@ -74,7 +74,7 @@ fn one_figure_and_the_second_preset() {
     assert!(out.join("lad-learning.svg").exists() && !out.join("ridge-learning.svg").exists());
     assert!(read(&out, "report.html").contains("as good as zCDP-NFL after 100 rounds"));
     // Equally fast at first: after 100 rounds the subgradient method is where zCDP-NFL is, as near as
-    // matching on other data can bring it; (eps,delta)DP-NFL, which is not matched, is far off.
+    // matching on other data allows; (eps,delta)DP-NFL, which is not matched, is far off.
     let csv = read(&out, "lad-learning.csv");
     let error = |method: &str| -> f64 {
         let line = csv.lines().find(|l| l.starts_with(&format!("{method},100,"))).unwrap();
@@ -85,7 +85,7 @@ fn one_figure_and_the_second_preset() {
     assert!(error("dp-nfl") > 10.0 * error("zcdp-nfl"));
 }
 
-/// The README's picture. To renew it:
+/// The plot of the README. To update it:
 /// `cargo run --release -- reproduce --figure ridge-tradeoff --out new && cp new/ridge-tradeoff.svg docs/`.
 #[test]
 fn the_picture_in_the_readme_is_what_reproduce_draws() {

@@ -1,16 +1,20 @@
 //! One round at one client: the only implementation of it.
 //!
-//! The simulator calls [`Rules::round`] for thousands of clients laid out flat; a peer on a real network calls it for
+//! The simulator calls [`Rules::round`] for thousands of clients laid out flat; a peer calls it for
 //! itself. Given the same study, data and noise they produce the same bits.
+//!
+//! What comes out is a [`Release`]: the values together with what they cost. Nothing else can make one, and a ledger takes
+//! nothing else, so what is recorded is what was spent.
 
 use thiserror::Error;
 
-use crate::algorithm::{Algorithm, Facts, Step, StepError, View};
-use crate::privacy::{Clip, Noise, NoiseError, NoiseScale, Rho, Schedule, Stream};
+use crate::algorithm::{Algorithm, Round, Step, StepError};
+use crate::privacy::{ClientBudget, Noise, NoiseError, NoiseScale, Rho, Stream};
 use crate::records::{Records, Scratch};
 
 /// A round could not be completed; nothing was released.
 #[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
 pub enum RoundError {
     /// The step failed.
     #[error(transparent)]
@@ -18,106 +22,165 @@ pub enum RoundError {
     /// The noise failed.
     #[error(transparent)]
     Noise(#[from] NoiseError),
+    /// The records have no clip, so no noise covers them.
+    #[error("the records were stored without a clip, so no noise can protect them; store them with the study's clip")]
+    Unclipped,
+    /// The budget has nothing for this round.
+    #[error("the budget has nothing left for this round, which touches the records")]
+    Unfunded,
 }
 
 /// What a client does in every round, the same for all clients of a study.
+#[derive(Clone, Copy)]
 pub struct Rules<'a> {
     /// How w_k(n) is computed.
     pub algorithm: &'a dyn Algorithm,
-    /// How it is protected.
-    pub protection: Protection<'a>,
 }
 
-/// Whether and how releases are protected.
+/// Whether and how a client's releases are protected.
+#[derive(Clone, Copy)]
 pub enum Protection<'a> {
     /// Not at all: w~ = w.
     Off,
-    /// Gradients clipped to `clip`, noise for phi(n).
+    /// Noise for phi_k(n), over gradients clipped as the records say.
     On {
-        /// c1, the clip with which the records were stored.
-        clip: Clip,
-        /// phi(n) of a client without a budget of its own.
-        schedule: &'a Schedule,
+        /// What the client may spend.
+        budget: &'a ClientBudget,
         /// Where noise comes from.
         noise: &'a Noise,
+        /// Repetition of a simulation; a peer has only trial 0.
+        trial: u32,
     },
 }
 
-/// What one client carries from round to round and what it computes. All but the memory are slices of length P.
-pub struct State<'a> {
+/// What one client keeps from round to round and what it computes. All except the memory are slices of length P.
+pub struct State<'a, 'r> {
     /// The algorithm's vectors, such as gamma_k: functions of released points, all zero before the first round.
     pub memory: &'a mut [f64],
-    /// w_k(n): private, known to the client alone.
+    /// w_k(n): private, known only to the client.
     pub w: &'a mut [f64],
     /// w~_k(n): released.
-    pub released: &'a mut [f64],
+    pub released: &'r mut [f64],
+}
+
+/// What a release cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cost {
+    /// Computed from the records and noised for this rho, which is above zero.
+    Noised(Rho),
+    /// Computed from the records without protection: no bound holds.
+    Unprotected,
+    /// Computed from earlier releases only, in a mixing round. Costs nothing.
+    Mixed,
+    /// Planned from the records, but computed from earlier releases only. Costs nothing.
+    Withheld,
+}
+
+/// What a client makes public in a round, and what it cost. Only [`Rules`] makes one.
+///
+/// It cannot be put together by hand, so a cost cannot be stated for other values:
+///
+/// ```
+/// # use undertone_core::client::Release;
+/// fn record<'a>(release: &Release<'a>) -> (u32, &'a [f64]) { (release.round(), release.values()) }
+/// ```
+///
+/// ```compile_fail
+/// # use undertone_core::client::{Cost, Release};
+/// fn record(values: &[f64]) -> Release<'_> { Release { round: 1, values, cost: Cost::Mixed } }
+/// ```
+#[derive(Debug, PartialEq)]
+pub struct Release<'a> {
+    round: u32,
+    values: &'a [f64],
+    cost: Cost,
+}
+
+impl<'a> Release<'a> {
+    /// n.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// w~_k(n).
+    pub fn values(&self) -> &'a [f64] {
+        self.values
+    }
+
+    /// What it cost.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
 }
 
 impl Rules<'_> {
-    /// Round n at client k: step, noise, release; or, in a round that does not touch the records, mix and release.
-    ///
-    /// `budget_factor` scales phi(n) for a client with its own phi(1).
-    pub fn round(
+    /// Round n at client k: step, noise, release; or, in a mixing round, mix and release.
+    pub fn round<'s>(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
-        trial: u32,
-        budget_factor: f64,
-        state: State,
+        protection: Protection,
+        state: State<'_, 's>,
         scratch: &mut Scratch,
-    ) -> Result<(), RoundError> {
-        if !self.algorithm.touches_records(view.round, view.rounds) {
-            self.mix(view, state, scratch);
-            return Ok(());
+    ) -> Result<Release<'s>, RoundError> {
+        if !self.algorithm.touches_records(round.number, round.run.rounds) {
+            return Ok(self.without_records(round, state, scratch, Cost::Mixed));
         }
-        // Taken out of the scratch space while the step uses the rest of it.
+        // Moved out of the scratch space while the step uses the other buffers.
         let mut public = std::mem::take(&mut scratch.public);
         public.resize(state.w.len(), 0.0);
         let step = Step { public: &mut public, private: &mut *state.w };
-        self.algorithm.step(view, records, state.memory, scratch, step)?;
-        self.release(view, records.len(), trial, budget_factor, state.w, state.released)?;
-        for ((w, released), public) in state.w.iter_mut().zip(state.released).zip(&public) {
+        self.algorithm.step(round, records, state.memory, scratch, step)?;
+        let cost = self.protect(round, records, protection, state.w, state.released)?;
+        // The public part is added to what is already protected.
+        for ((w, released), public) in state.w.iter_mut().zip(state.released.iter_mut()).zip(&public) {
             *w += public;
             *released += public;
         }
         scratch.public = public;
-        Ok(())
+        Ok(Release { round: round.number, values: state.released, cost })
     }
 
-    /// Round n at client k without its records: nothing is noised, because nothing needs to be.
-    pub fn mix(&self, view: &View, state: State, scratch: &mut Scratch) {
-        self.algorithm.mix(view, state.memory, scratch, state.released);
-        state.w.copy_from_slice(state.released);
+    /// Round n at client k, which may not use its records in it.
+    pub fn withhold<'s>(&self, round: &Round, state: State<'_, 's>, scratch: &mut Scratch) -> Release<'s> {
+        let planned = !self.algorithm.touches_records(round.number, round.run.rounds);
+        self.without_records(round, state, scratch, if planned { Cost::Mixed } else { Cost::Withheld })
     }
 
-    /// The private part with its noise. The public part is added afterwards, to what is already protected.
-    fn release(
+    /// Nothing is noised, because nothing needs to be.
+    fn without_records<'s>(
         &self,
-        view: &View,
-        records: usize,
-        trial: u32,
-        budget_factor: f64,
+        round: &Round,
+        state: State<'_, 's>,
+        scratch: &mut Scratch,
+        cost: Cost,
+    ) -> Release<'s> {
+        self.algorithm.mix(round, state.memory, scratch, state.released);
+        state.w.copy_from_slice(state.released);
+        Release { round: round.number, values: state.released, cost }
+    }
+
+    /// The private part with its noise.
+    fn protect(
+        &self,
+        round: &Round,
+        records: Records,
+        protection: Protection,
         private: &[f64],
         released: &mut [f64],
-    ) -> Result<(), RoundError> {
-        match self.protection {
-            Protection::Off => released.copy_from_slice(private),
-            Protection::On { clip, schedule, noise } => {
-                let facts = Facts {
-                    problem: view.problem,
-                    clients: view.graph.clients(),
-                    rounds: view.rounds,
-                    degree: view.slots.len(),
-                    records,
-                    clip,
-                    eta: view.eta,
-                };
-                let sensitivity = self.algorithm.sensitivity(facts, view.round);
-                let phi = Rho::new(schedule.phi(view.round).get() * budget_factor).expect("both are checked");
-                let stream = Stream { trial, client: view.client as u32, round: view.round };
-                noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
-            }
+    ) -> Result<Cost, RoundError> {
+        let Protection::On { budget, noise, trial } = protection else {
+            released.copy_from_slice(private);
+            return Ok(Cost::Unprotected);
+        };
+        let gradient = records.gradient_sensitivity().ok_or(RoundError::Unclipped)?;
+        let sensitivity = self.algorithm.sensitivity(round, gradient);
+        let phi = budget.phi(round.number);
+        if phi.get() <= 0.0 {
+            return Err(RoundError::Unfunded);
         }
-        Ok(())
+        let stream = Stream { trial, client: round.client as u32, round: round.number };
+        noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
+        Ok(Cost::Noised(phi))
     }
 }

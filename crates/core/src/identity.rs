@@ -1,9 +1,10 @@
-//! Who a peer is: an Ed25519 key, whose public half is its name to the others.
+//! The identity of a peer: an Ed25519 key, whose public half identifies it to the others.
 
 use std::fmt;
 use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
+use thiserror::Error;
 
 /// A public key, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,15 +39,17 @@ impl fmt::Debug for PublicId {
     }
 }
 
-impl FromStr for PublicId {
-    type Err = String;
+/// Text that is not a public id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("is not a public id; copy the 64 digits that `undertone keygen` printed")]
+pub struct IdError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for PublicId {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
         let mut bytes = [0; 32];
-        hex::decode_to_slice(text, &mut bytes)
-            .ok()
-            .and_then(|()| Self::from_bytes(bytes))
-            .ok_or_else(|| "is not a public id; copy the 64 digits that `undertone keygen` printed".into())
+        hex::decode_to_slice(text, &mut bytes).ok().and_then(|()| Self::from_bytes(bytes)).ok_or(IdError)
     }
 }
 
@@ -76,12 +79,12 @@ impl Identity {
         self.signing.to_bytes()
     }
 
-    /// A signature that everybody can check.
+    /// A signature that anyone can check.
     pub fn sign(&self, message: &[u8]) -> [u8; 64] {
         self.signing.sign(message).to_bytes()
     }
 
-    /// A hash of data that tells others nothing about it, because only this peer can make it.
+    /// A keyed hash of data. It reveals nothing about the data, because only this peer can compute it.
     pub fn fingerprint<'a>(&self, parts: impl IntoIterator<Item = &'a [f64]>) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("undertone 2026 data", &self.tagging));
         for part in parts {
@@ -93,7 +96,7 @@ impl Identity {
         *hasher.finalize().as_bytes()
     }
 
-    /// A mark that only this peer can make and check: cheap enough for every frame. Shown to it later, it proves to
+    /// A tag that only this peer can compute and check, cheap enough for every frame. Returned later, it proves to
     /// the peer that it once sent that frame.
     pub fn tag(&self, message: &[u8]) -> [u8; TAG] {
         let full = blake3::keyed_hash(&self.tagging, message);

@@ -1,4 +1,4 @@
-//! What people call the clients.
+//! The names of the clients.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

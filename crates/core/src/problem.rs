@@ -15,12 +15,12 @@ pub struct Problem {
     pub regularizer: Regularizer,
     /// lambda.
     pub lambda: f64,
-    /// Whether the last feature is an intercept, which R leaves alone.
+    /// Whether the last feature is an intercept, which R does not penalise.
     pub intercept: bool,
 }
 
 impl Problem {
-    /// The coordinates that R sees.
+    /// The coordinates that R penalises.
     pub fn penalized<'a>(&self, w: &'a [f64]) -> &'a [f64] {
         &w[..w.len() - usize::from(self.intercept)]
     }

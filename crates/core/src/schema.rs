@@ -10,12 +10,12 @@ pub struct Column {
     /// Its name in the table's head.
     pub name: String,
     /// What its cells are.
-    pub kind: Kind,
+    pub kind: ColumnKind,
 }
 
 /// The kind of a column's cells.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// Numbers from `low` to `high`.
     Number {
         /// Public lower bound.
@@ -48,9 +48,9 @@ pub enum Scaling {
 /// The columns a study uses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
-    /// What is learned from, in this order.
+    /// The features, in this order.
     pub features: Vec<Column>,
-    /// What is learned.
+    /// The target.
     pub target: Column,
     /// Whether a feature that is always 1 is added at the end.
     pub intercept: bool,
@@ -65,7 +65,7 @@ pub struct Schema {
 pub enum Cell<'a> {
     /// A number.
     Number(f64),
-    /// Text, which may stand for a number.
+    /// Text, which may represent a number.
     Text(Cow<'a, str>),
     /// Nothing.
     Missing,
@@ -77,7 +77,7 @@ pub enum Cell<'a> {
 pub struct CellError {
     /// The column.
     pub column: String,
-    /// What is wrong and what would be right.
+    /// What is wrong and what is expected.
     pub message: String,
 }
 
@@ -91,12 +91,22 @@ pub struct OriginalUnits {
 }
 
 impl Column {
+    /// A column of numbers inside public bounds.
+    pub fn number(name: impl Into<String>, low: f64, high: f64) -> Self {
+        Self { name: name.into(), kind: ColumnKind::Number { low, high } }
+    }
+
+    /// A column of words from a public list.
+    pub fn words<W: Into<String>>(name: impl Into<String>, words: impl IntoIterator<Item = W>) -> Self {
+        Self { name: name.into(), kind: ColumnKind::Category(words.into_iter().map(Into::into).collect()) }
+    }
+
     fn error(&self, message: String) -> CellError {
         CellError { column: self.name.clone(), message }
     }
 
     /// The number of a cell, finite and inside the bounds.
-    fn number(&self, cell: &Cell, low: f64, high: f64, outside: Outside) -> Result<f64, CellError> {
+    fn read_number(&self, cell: &Cell, low: f64, high: f64, outside: Outside) -> Result<f64, CellError> {
         let value = match cell {
             Cell::Missing => return Err(self.error("the cell is empty; fill it or remove the row".into())),
             Cell::Number(v) => *v,
@@ -134,14 +144,41 @@ impl Column {
 }
 
 /// Centre and half-width of a scaled column.
-fn centre(kind: &Kind, scaling: Scaling) -> (f64, f64) {
+fn centre(kind: &ColumnKind, scaling: Scaling) -> (f64, f64) {
     match (kind, scaling) {
-        (Kind::Number { low, high }, Scaling::Bounds) => (low + (high - low) / 2.0, (high - low) / 2.0),
+        (ColumnKind::Number { low, high }, Scaling::Bounds) => (low + (high - low) / 2.0, (high - low) / 2.0),
         _ => (0.0, 1.0),
     }
 }
 
 impl Schema {
+    /// Features to learn from, scaled by their bounds, without an intercept; what lies outside the bounds is refused. The
+    /// target is a number from -1 to 1 called "target" until [`Schema::target`] says otherwise.
+    pub fn new(features: impl IntoIterator<Item = Column>) -> Self {
+        Self {
+            features: features.into_iter().collect(),
+            target: Column::number("target", -1.0, 1.0),
+            intercept: false,
+            scaling: Scaling::Bounds,
+            outside: Outside::Refuse,
+        }
+    }
+
+    /// The same with this target.
+    pub fn target(self, target: Column) -> Self {
+        Self { target, ..self }
+    }
+
+    /// The same with a feature that is always 1.
+    pub fn with_intercept(self) -> Self {
+        Self { intercept: true, ..self }
+    }
+
+    /// The same with values outside their bounds moved to the nearest bound.
+    pub fn clamped(self) -> Self {
+        Self { outside: Outside::Clamp, ..self }
+    }
+
     /// Names of the features after categories are spread out; the intercept, if any, comes last.
     ///
     /// With an intercept the first word of each category is the reference and has no feature of its own: all of them
@@ -150,8 +187,8 @@ impl Schema {
         let mut names = Vec::new();
         for column in &self.features {
             match &column.kind {
-                Kind::Number { .. } => names.push(column.name.clone()),
-                Kind::Category(words) => {
+                ColumnKind::Number { .. } => names.push(column.name.clone()),
+                ColumnKind::Category(words) => {
                     names.extend(self.spread(words).iter().map(|word| format!("{}={word}", column.name)));
                 }
             }
@@ -171,12 +208,12 @@ impl Schema {
         x.clear();
         for (column, cell) in self.features.iter().zip(row) {
             match &column.kind {
-                Kind::Number { low, high } => {
-                    let value = column.number(cell, *low, *high, self.outside)?;
+                ColumnKind::Number { low, high } => {
+                    let value = column.read_number(cell, *low, *high, self.outside)?;
                     let (middle, half) = centre(&column.kind, self.scaling);
                     x.push((value - middle) / half);
                 }
-                Kind::Category(words) => {
+                ColumnKind::Category(words) => {
                     let skipped = words.len() - self.spread(words).len();
                     let index = column.category(cell, words)?;
                     x.extend((skipped..words.len()).map(|i| f64::from(i == index)));
@@ -192,9 +229,9 @@ impl Schema {
     fn encode_target(&self, cell: &Cell, classification: bool) -> Result<f64, CellError> {
         let target = &self.target;
         match &target.kind {
-            Kind::Category(words) => Ok(if target.category(cell, words)? == 0 { -1.0 } else { 1.0 }),
-            Kind::Number { low, high } => {
-                let value = target.number(cell, *low, *high, self.outside)?;
+            ColumnKind::Category(words) => Ok(if target.category(cell, words)? == 0 { -1.0 } else { 1.0 }),
+            ColumnKind::Number { low, high } => {
+                let value = target.read_number(cell, *low, *high, self.outside)?;
                 if !classification {
                     let (middle, half) = centre(&target.kind, self.scaling);
                     return Ok((value - middle) / half);
@@ -210,11 +247,11 @@ impl Schema {
         }
     }
 
-    /// What the labels -1 and 1 stand for.
+    /// The meaning of the labels -1 and 1.
     pub fn labels(&self) -> [String; 2] {
         match &self.target.kind {
-            Kind::Category(words) => [words[0].clone(), words[1].clone()],
-            Kind::Number { low, high } => [low.to_string(), high.to_string()],
+            ColumnKind::Category(words) => [words[0].clone(), words[1].clone()],
+            ColumnKind::Number { low, high } => [low.to_string(), high.to_string()],
         }
     }
 
@@ -229,8 +266,8 @@ impl Schema {
         for column in &self.features {
             let (middle, half) = centre(&column.kind, self.scaling);
             let names = match &column.kind {
-                Kind::Number { .. } => vec![column.name.clone()],
-                Kind::Category(words) => {
+                ColumnKind::Number { .. } => vec![column.name.clone()],
+                ColumnKind::Category(words) => {
                     self.spread(words).iter().map(|word| format!("{}={word}", column.name)).collect()
                 }
             };

@@ -1,7 +1,7 @@
 //! Four numbers at a time, with the same bits on every machine.
 //!
 //! The kernels are written once against [`Vector`] and compiled twice on x86-64: for the baseline and for AVX2,
-//! chosen at run time. There is no fused multiply-add, whose single rounding not every machine has. Explicit vectors
+//! chosen at run time. There is no fused multiply-add, which rounds once and is not available on every machine. Explicit vectors
 //! rather than arrays, because the compiler's own vectoriser prefers to regroup these loops across records, with more
 //! shuffling than arithmetic.
 
@@ -33,7 +33,7 @@ pub trait Kernel {
     fn run<S: Vector>(self, simd: S) -> Self::Output;
 }
 
-/// What every machine of the kind has.
+/// The instructions that every machine of the architecture has.
 #[derive(Clone, Copy)]
 pub struct Baseline;
 
@@ -94,7 +94,7 @@ mod avx2 {
         }
     }
 
-    /// Carries a kernel into code compiled for AVX2.
+    /// Runs a kernel in code compiled for AVX2.
     pub struct Op<K>(pub V3, pub K);
 
     impl<K: Kernel> pulp::NullaryFnOnce for Op<K> {

@@ -87,7 +87,7 @@ fn going_there_and_back_never_favours_the_user_and_loses_almost_nothing() {
 #[test]
 fn better_accountants_give_smaller_epsilon() {
     for (d, r, _) in VECTORS {
-        let [paper, cks, exact] = Accountant::ALL.map(|a| a.epsilon(rho(r), delta(d)).get());
+        let [paper, cks, exact] = Accountant::BY_RHO.map(|a| a.epsilon(rho(r), delta(d)).get());
         assert!(exact < cks && cks < paper);
     }
 }
@@ -131,7 +131,7 @@ fn schedule_spends_the_total_over_all_rounds_both_ends_included() {
     }
 }
 
-/// A planted mistake: summing over 0 < n < T forgets the last and most expensive round, and the test above sees it.
+/// A planted bug: summing over 0 < n < T omits the last and most expensive round, and the test above detects it.
 #[test]
 fn leaving_out_the_last_round_is_caught() {
     let schedule = Schedule::geometric(rho(0.0175), 200, 0.99).unwrap();

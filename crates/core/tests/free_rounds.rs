@@ -1,5 +1,5 @@
-//! Free rounds: what it computes, against the definition written down with whole matrices; how fast its gossip is; when it
-//! touches the records; and what its budget costs.
+//! Free rounds: what it computes, against the definition written with full matrices; how fast its gossip is; which rounds
+//! are data rounds; and what its budget costs.
 
 mod common;
 
@@ -81,7 +81,7 @@ fn by_definition(network: &Network, method: &FreeRounds, rounds: u32) -> Vec<f64
                 x[k] + method.momentum * (x[k] - before[k]) - eta * g[0]
             })
             .collect();
-        // The last release of an epoch is mixed once more by whoever reads it, except at the end.
+        // The last release of an epoch is mixed once more by its readers, except at the end.
         let steps = starts[s + 1] - starts[s] - u32::from(s == 4);
         let mut v = match method.mixing {
             Mixing::Chebyshev => chebyshev(&network.graph, steps, &v),
@@ -149,7 +149,7 @@ const STUDY: &str = "rounds = 40\n[problem]\nloss = \"absolute\"\n\
 #[test]
 fn only_data_rounds_cost_and_together_they_cost_the_budget() {
     let study = Study::parse(&format!("{STUDY}data_rounds = 6\n"), "t").unwrap();
-    let schedule = study.schedule(study.privacy.as_ref().unwrap()).unwrap();
+    let schedule = study.privacy().unwrap().schedule();
     let costly: Vec<u32> = (1..=40).filter(|&n| schedule.phi(n).get() > 0.0).collect();
     assert_eq!(costly, [1, 7, 14, 21, 27, 34]);
     for pair in costly.windows(2) {
@@ -160,7 +160,7 @@ fn only_data_rounds_cost_and_together_they_cost_the_budget() {
     let total = Accountant::Exact.rho(epsilon, delta).get();
     assert!(schedule.spent(40).get() <= total && schedule.spent(40).get() > total * (1.0 - 1e-9));
     assert_eq!(schedule.spent(6), schedule.spent(1));
-    // The same total in every round would be another noise altogether.
+    // The same total spread over every round would give different noise.
     let all = Budget::Epsilon(epsilon).schedule(Accountant::Exact, delta, 40, 1.0).unwrap();
     assert!(schedule.phi(34).get() > 6.0 * all.phi(34).get());
 }
@@ -176,7 +176,7 @@ fn wrong_parameters_are_named() {
         ("data_rounds = 6\naverage = 2\n", "from 0 to 1"),
         ("data_rounds = 6\nmixing = \"chebychev\"\n", "did you mean \"chebyshev\"?"),
         ("data_rounds = 6\nprox = 1\n", "true or false"),
-        (eta_of_its_own, "free-rounds has no use for"),
+        (eta_of_its_own, "free-rounds does not take"),
     ] {
         let error = Study::parse(&format!("{STUDY}{line}"), "t").unwrap_err().to_string();
         assert!(error.contains(word), "{line}: {error}");
@@ -271,7 +271,7 @@ fn the_prox_is_the_minimiser_and_makes_zeros() {
         }
         assert_eq!(zeros > 0, !regularizer.is_smooth(), "{regularizer:?}");
     }
-    // An intercept is left alone.
+    // An intercept is not penalised.
     let problem =
         Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::L1, lambda: 10.0, intercept: true };
     let mut w = [0.5, 0.5];

@@ -1,24 +1,28 @@
 //! The ledger on disks that stop at any byte of any write, and with any byte of it damaged.
 
+mod common;
+
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use undertone_core::client::{Cost, Release};
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{
-    Begin, Contents, Disk, Edge, Kind, Ledger, LedgerError, Memory, Resumed, RoundRecord, Sealed,
+    Begin, Carried, Contents, Disk, EdgeRecord, Ledger, LedgerError, MemoryDisk, Resumed, RoundRecord, Sealed,
 };
-use undertone_core::message::{Chain, Limits, Receipt};
-use undertone_core::study::{Study, StudyDigest};
+use undertone_core::message::{Chain, Receipt};
+use undertone_core::privacy::{Accountant, ClientBudget, Delta, Rho, Schedule};
+use undertone_core::study::{Limits, Study};
 
 const LIMITS: Limits = Limits { features: 2, rounds: 6, clients: 3 };
 const RHO: f64 = 0.125;
 
-/// A disk shared with the test, that lets only so many bytes of so many writes through.
+/// A disk shared with the test, that accepts a limited number of writes and bytes.
 #[derive(Clone, Default)]
 struct Fragile {
-    content: Rc<RefCell<Memory>>,
+    content: Rc<RefCell<MemoryDisk>>,
     /// Writes that succeed, and bytes of the next one that reach the disk before it fails.
     dies: Option<(usize, usize)>,
     writes: Rc<RefCell<Vec<usize>>>,
@@ -55,7 +59,7 @@ fn chain() -> Chain {
     let text = "rounds = 6\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 2\n\
                 [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
                 [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
-    Chain::new(&StudyDigest::of(&Study::parse(text, "t").unwrap()))
+    Chain::new(Study::parse(text, "t").unwrap().digest())
 }
 
 fn identity() -> Arc<Identity> {
@@ -80,55 +84,55 @@ fn begin(study: u8) -> Begin {
     }
 }
 
-fn enter(disk: Fragile, study: u8) -> Result<(Ledger<Fragile>, Resumed), LedgerError> {
-    Ledger::enter(disk, identity(), chain(), LIMITS, begin(study), RHO * 6.0)
+/// Six rounds of the same cost.
+fn budget() -> ClientBudget {
+    let schedule = Schedule::geometric_from_first(Rho::new(RHO).unwrap(), LIMITS.rounds, 1.0).unwrap();
+    ClientBudget::new(Arc::new(schedule), None, Accountant::Exact, Delta::new(1e-5).unwrap())
 }
 
-/// Does the next round, fresh if it may be; `noise` makes it different from any other attempt.
+fn enter(disk: Fragile, study: u8) -> Result<(Ledger<Fragile>, Resumed), LedgerError> {
+    Ledger::enter(disk, identity(), chain(), LIMITS, begin(study), Some(budget()))
+}
+
+/// Does the next round, from the records if it may be; `noise` makes it different from any other attempt.
 fn step(
     ledger: &mut Ledger<Fragile>,
     last: &mut Option<RoundRecord>,
     noise: f64,
-) -> Result<(Sealed, Kind), LedgerError> {
+) -> Result<(Sealed, Cost), LedgerError> {
     let round = last.as_ref().map_or(1, |l| l.round + 1);
-    let kind = if ledger.allows(RHO) { Kind::Fresh } else { Kind::Withheld };
+    let fresh = ledger.may_use_records();
     let before = last.as_ref().map_or(vec![0.0; 2], |l| l.released.clone());
-    let edge = |neighbour| Edge {
+    let edge = |neighbour| EdgeRecord {
         neighbour,
         receipt: Receipt { round: round - 1, head: [1; 32], tag: [2; 16] },
         disagreement: vec![0.5; 2],
     };
-    let record = RoundRecord {
-        run: ledger.run_index(),
-        round,
-        kind,
-        rho: if kind == Kind::Fresh { RHO } else { 0.0 },
-        next_rho: RHO,
-        prior: [3; 32],
-        released: if kind == Kind::Fresh { vec![f64::from(round) + noise, noise] } else { before },
-        memory: vec![0.25; 2],
-        edges: vec![edge(1), edge(2)],
-    };
-    let sealed = ledger.record(record.clone())?;
-    *last = Some(record);
-    Ok((sealed, kind))
+    let values = if fresh { vec![f64::from(round) + noise, 1.0 + noise] } else { before };
+    let carried = Carried { prior: [3; 32], memory: vec![0.25; 2], edges: vec![edge(1), edge(2)] };
+    let record =
+        |release: &Release| Ok((ledger.record(release, carried.clone())?, release.cost(), release.values().to_vec()));
+    let (sealed, cost, released) = common::with_release(round, &values, Some(&budget()), !fresh, record)?;
+    let Carried { prior, memory, edges } = carried;
+    *last = Some(RoundRecord { run: 0, round, cost, next_rho: RHO, prior, released, memory, edges });
+    Ok((sealed, cost))
 }
 
-/// What was handed out to be sent, per round.
+/// What was returned to be sent, per round.
 type Sent = Vec<Vec<u8>>;
 
-/// A run from whatever is on the disk to the last round, or to the disk's end.
+/// A run from the contents of the disk to the last round, or until the disk fails.
 fn run(disk: &Fragile, noise: f64, sent: &mut Sent) -> Result<(), LedgerError> {
     let (mut ledger, Resumed { mut last, frames, .. }) = enter(disk.clone(), 1)?;
     for frame in &frames {
-        // What is sent again must be what was sent before.
+        // Bytes sent again must be the same as before.
         let round = frame.receipt().round as usize;
         match sent.get(round - 1) {
             Some(before) => assert_eq!(before, frame.frame().bytes(), "round {round} changed"),
             None => sent.push(frame.frame().bytes().to_vec()),
         }
     }
-    assert!(sent.len() <= last.as_ref().map_or(0, |l| l.round as usize), "something was sent and not recorded");
+    assert!(sent.len() <= last.as_ref().map_or(0, |l| l.round as usize), "something was sent without being recorded");
     while last.as_ref().is_none_or(|l| l.round < LIMITS.rounds) {
         let (sealed, _) = step(&mut ledger, &mut last, noise)?;
         sent.push(sealed.frame().bytes().to_vec());
@@ -154,7 +158,7 @@ fn a_crash_at_every_byte_of_every_write_loses_nothing() {
     assert_eq!(lengths.len(), 1 + 1 + 1 + 1 + 6, "owner, once more, room, begin, and one write per round");
     let mut torn = 0;
     for (write, length) in lengths.iter().enumerate() {
-        // Of the zeros written ahead a few places tell everything.
+        // Of the zeros written ahead a few positions are enough.
         let step = if *length > 10_000 { 9973 } else { 1 };
         for kept in (0..=*length).step_by(step) {
             let disk = Fragile { dies: Some((write, kept)), ..Fragile::default() };
@@ -169,7 +173,7 @@ fn a_crash_at_every_byte_of_every_write_loses_nothing() {
             assert!(spent(&after) <= RHO * 6.0 * (1.0 + 1e-11), "write {write}, byte {kept}: spent too much");
         }
     }
-    assert!(torn > 1000, "only {torn} records were cut off");
+    assert!(torn > 1000, "only {torn} records were truncated");
 }
 
 #[test]
@@ -203,7 +207,7 @@ fn a_record_that_was_cut_off_is_charged_once_and_its_round_repeated() {
     assert_eq!(sent.len(), 2);
     let after = Fragile { dies: None, ..disk };
     for _ in 0..3 {
-        // However often it is looked at.
+        // However often it is read.
         assert!((spent(&after) - 3.0 * RHO).abs() < 1e-9);
         drop(enter(after.clone(), 1).unwrap());
     }
@@ -247,26 +251,52 @@ fn a_foreign_ledger_and_other_data_are_refused() {
     let disk = Fragile::default();
     run(&disk, 0.0, &mut Sent::new()).unwrap();
     let stranger = Arc::new(Identity::from_secret(&[8; 32]));
-    let foreign = Ledger::enter(disk.clone(), stranger, chain(), LIMITS, begin(1), 1.0);
+    let foreign = Ledger::enter(disk.clone(), stranger, chain(), LIMITS, begin(1), Some(budget()));
     assert!(matches!(foreign, Err(LedgerError::Foreign { .. })));
     let other = Begin { data: [0; 32], ..begin(1) };
-    let other = Ledger::enter(disk, identity(), chain(), LIMITS, other, 1.0);
+    let other = Ledger::enter(disk, identity(), chain(), LIMITS, other, Some(budget()));
     assert!(matches!(other, Err(LedgerError::OtherData)));
+}
+
+/// Records a release of a round with whatever else is needed.
+fn record(
+    ledger: &mut Ledger<Fragile>,
+    round: u32,
+    budget: Option<&ClientBudget>,
+    withheld: bool,
+) -> Result<Sealed, LedgerError> {
+    let carried = Carried { prior: [3; 32], memory: vec![0.0; 2], edges: vec![] };
+    common::with_release(round, &[1.0, 2.0], budget, withheld, |release| ledger.record(release, carried))
 }
 
 #[test]
 fn no_round_twice_and_none_beyond_the_allowance() {
-    let disk = Fragile::default();
-    let (mut ledger, _) = Ledger::enter(disk, identity(), chain(), LIMITS, begin(1), RHO * 1.5).unwrap();
-    let mut last = None;
-    step(&mut ledger, &mut last, 0.0).unwrap();
-    let again = last.clone().unwrap();
-    assert!(matches!(ledger.record(again.clone()), Err(LedgerError::OutOfTurn(1))));
-    let beyond = RoundRecord { round: 2, ..again };
-    assert!(matches!(ledger.record(beyond), Err(LedgerError::NotAllowed(2))));
-    let (_, kind) = step(&mut ledger, &mut last, 0.5).unwrap();
-    assert_eq!(kind, Kind::Withheld);
+    let allowed = budget().allowing(Rho::new(RHO * 1.5).unwrap());
+    let (mut ledger, _) =
+        Ledger::enter(Fragile::default(), identity(), chain(), LIMITS, begin(1), Some(allowed)).unwrap();
+    let all = budget();
+    record(&mut ledger, 1, Some(&all), false).unwrap();
+    assert!(matches!(record(&mut ledger, 1, Some(&all), false), Err(LedgerError::OutOfTurn(1))));
+    assert!(matches!(record(&mut ledger, 2, Some(&all), false), Err(LedgerError::NotAllowed(2))));
+    assert!(!ledger.may_use_records());
+    record(&mut ledger, 2, Some(&all), true).unwrap();
     assert_eq!(ledger.run().spent, RHO);
+    assert_eq!(ledger.run().withheld(), 1);
+}
+
+/// What touched the records without protection has no rho, and a study that promises privacy cannot hold it.
+#[test]
+fn a_protected_study_takes_no_release_without_protection() {
+    let disk = Fragile::default();
+    let (mut ledger, _) = enter(disk.clone(), 1).unwrap();
+    assert!(matches!(record(&mut ledger, 1, None, false), Err(LedgerError::NotAllowed(1))));
+    // The same bytes in the ledger of a rehearsal, and then in one that claims to be protected: it is damaged.
+    let rehearsal = Fragile::default();
+    let begin = Begin { protected: false, ..begin(1) };
+    let (mut ledger, _) = Ledger::enter(rehearsal, identity(), chain(), LIMITS, begin, None).unwrap();
+    record(&mut ledger, 1, None, false).unwrap();
+    assert_eq!(ledger.run().fresh, 1);
+    assert_eq!(ledger.contents().spent(), None);
 }
 
 #[test]
@@ -278,7 +308,7 @@ fn studies_add_up_in_one_ledger() {
             step(&mut ledger, &mut resumed.last, 0.0).unwrap();
         }
     }
-    // Going on with the first one later is still the first one.
+    // Resuming the first one later is still the first one.
     let (mut ledger, mut resumed) = enter(disk.clone(), 1).unwrap();
     step(&mut ledger, &mut resumed.last, 0.0).unwrap();
     let contents = Contents::read(&mut disk.clone()).unwrap().unwrap();
@@ -286,30 +316,21 @@ fn studies_add_up_in_one_ledger() {
     assert!((contents.spent().unwrap() - 7.0 * RHO).abs() < 1e-9);
 }
 
-/// Two studies of different sizes take turns in one ledger, and the disk stops at any byte of any write.
+/// Two studies of different sizes alternate in one ledger, and the disk stops at any byte of any write.
 #[test]
 fn a_crash_is_charged_to_the_study_that_was_writing() {
     // Study 2 has more features, so its records are longer.
     const WIDE: Limits = Limits { features: 40, ..LIMITS };
     let enter_wide = |disk: Fragile| {
         let begin = Begin { features: 40, ..begin(2) };
-        Ledger::enter(disk, identity(), chain(), WIDE, begin, RHO * 6.0)
+        Ledger::enter(disk, identity(), chain(), WIDE, begin, Some(budget()))
     };
     let wide_step = |ledger: &mut Ledger<Fragile>, last: &Option<RoundRecord>| {
         let round = last.as_ref().map_or(1, |l| l.round + 1);
-        let fresh = ledger.allows(RHO);
-        let record = RoundRecord {
-            run: ledger.run_index(),
-            round,
-            kind: if fresh { Kind::Fresh } else { Kind::Withheld },
-            rho: if fresh { RHO } else { 0.0 },
-            next_rho: RHO,
-            prior: [3; 32],
-            released: vec![f64::from(round); 40],
-            memory: vec![0.0; 40],
-            edges: vec![],
-        };
-        ledger.record(record).map(|_| ())
+        let fresh = ledger.may_use_records();
+        let carried = Carried { prior: [3; 32], memory: vec![0.0; 40], edges: vec![] };
+        let record = |release: &Release| ledger.record(release, carried).map(|_| ());
+        common::with_release(round, &[f64::from(round); 40], Some(&budget()), !fresh, record)
     };
     // Study 2 for two rounds, study 1 to its end, study 2 for one round more.
     let play = |disk: &Fragile| -> Result<(), LedgerError> {
@@ -341,7 +362,7 @@ fn a_crash_is_charged_to_the_study_that_was_writing() {
             let last_write = write + 1 == lengths.len();
             let torn = Contents::read(&mut after.clone()).unwrap().is_some_and(|c| c.torn);
             if last_write && torn {
-                // The third round of study 2 was cut off: it is study 2 that pays.
+                // The third round of study 2 was truncated: study 2 is charged.
                 assert!((charged(&after)[0].spent - 3.0 * RHO).abs() < 1e-9, "byte {kept}");
             }
             play(&after).unwrap_or_else(|e| panic!("write {write}, byte {kept}: {e}"));
@@ -358,7 +379,8 @@ fn a_crash_is_charged_to_the_study_that_was_writing() {
 fn a_rehearsal_leaves_no_bound() {
     let disk = Fragile::default();
     let unsafe_begin = Begin { protected: false, ..begin(1) };
-    let (mut ledger, _) = Ledger::enter(disk.clone(), identity(), chain(), LIMITS, unsafe_begin, 1.0).unwrap();
+    let (mut ledger, _) =
+        Ledger::enter(disk.clone(), identity(), chain(), LIMITS, unsafe_begin, Some(budget())).unwrap();
     assert_eq!(ledger.contents().spent(), Some(0.0));
     step(&mut ledger, &mut None, 0.0).unwrap();
     assert_eq!(ledger.contents().spent(), None);

@@ -1,13 +1,16 @@
-//! Frames: what is written is read, and whatever else arrives is refused without harm.
+//! Frames: what is written can be read, and invalid bytes are refused.
+
+mod common;
 
 use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::client::Release;
 use undertone_core::identity::Identity;
-use undertone_core::ledger::{Begin, Kind, Ledger, Memory, RoundRecord, Sealed};
-use undertone_core::message::{Chain, Hello, Limits, Malformed, Message, Receipt, SIGN_EVERY, decode, done, next_head};
-use undertone_core::study::{Study, StudyDigest};
+use undertone_core::ledger::{Begin, Carried, Ledger, MemoryDisk, Sealed};
+use undertone_core::message::{Chain, Hello, Malformed, Message, Receipt, SIGN_EVERY, decode, done, next_head};
+use undertone_core::study::{Limits, Study, StudyDigest};
 
 const STUDY: &str = "rounds = 80\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 4\n\
     [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
@@ -15,7 +18,7 @@ const STUDY: &str = "rounds = 80\n[problem]\nloss = \"squared\"\n[data]\nsource 
 const LIMITS: Limits = Limits { features: 4, rounds: 80, clients: 3 };
 
 fn digest() -> StudyDigest {
-    StudyDigest::of(&Study::parse(STUDY, "t").unwrap())
+    *Study::parse(STUDY, "t").unwrap().digest()
 }
 
 fn identity(k: u8) -> Arc<Identity> {
@@ -36,26 +39,17 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
         epsilon: 1.0,
         delta: 0.1,
         next_rho: 0.0,
-        protected: true,
+        protected: false,
         data: [0; 32],
         time: 0,
     };
-    let (mut ledger, _) = Ledger::enter(Memory::default(), identity.clone(), chain, LIMITS, begin, 1.0).unwrap();
+    let (mut ledger, _) = Ledger::enter(MemoryDisk::default(), identity.clone(), chain, LIMITS, begin, None).unwrap();
     let mut prior = chain.start(&identity.id());
     let mut all = Vec::new();
     for round in 1..=80 {
-        let record = RoundRecord {
-            run: 0,
-            round,
-            kind: Kind::Fresh,
-            rho: 0.0,
-            next_rho: 0.0,
-            prior,
-            released: vec![value; 4],
-            memory: vec![0.0; 4],
-            edges: vec![],
-        };
-        let sealed = ledger.record(record).unwrap();
+        let carried = Carried { prior, memory: vec![0.0; 4], edges: vec![] };
+        let record = |release: &Release| ledger.record(release, carried);
+        let sealed = common::with_release(round, &[value; 4], None, false, record).unwrap();
         prior = sealed.receipt().head;
         all.push(sealed);
     }
@@ -85,9 +79,9 @@ fn frames_survive_the_journey() {
     }
 }
 
-/// A peer that says one thing to one neighbour and another to another must sign both.
+/// A peer that sends different releases to two neighbours must sign both.
 #[test]
-fn two_stories_leave_two_signatures() {
+fn two_different_releases_need_two_signatures() {
     let author = identity(1);
     let chain = Chain::new(&digest());
     let [one, other] = [0.5, 0.25].map(|value| frames(&author, value));
@@ -112,7 +106,7 @@ fn a_receipt_convinces_its_author_alone() {
 }
 
 #[test]
-fn each_kind_of_nonsense_has_its_answer() {
+fn each_kind_of_invalid_frame_is_refused() {
     let round = frames(&identity(1), 0.5)[2].frame().bytes().to_vec();
     let change = |at: usize, bytes: &[u8]| {
         let mut frame = round.clone();
@@ -129,9 +123,9 @@ fn each_kind_of_nonsense_has_its_answer() {
     assert_eq!(refused(&change(1, &0u32.to_le_bytes())), Malformed::OutOfStudy);
     assert_eq!(refused(&change(1, &81u32.to_le_bytes())), Malformed::OutOfStudy);
     let hello = hello().encode().bytes().to_vec();
-    let mut stranger = hello.clone();
-    stranger[1] = b'X';
-    assert_eq!(refused(&stranger), Malformed::Stranger);
+    let mut foreign = hello.clone();
+    foreign[1] = b'X';
+    assert_eq!(refused(&foreign), Malformed::NotUndertone);
     let mut version = hello.clone();
     version[5] = 9;
     assert_eq!(refused(&version[..20]), Malformed::Version(9));
@@ -140,10 +134,10 @@ fn each_kind_of_nonsense_has_its_answer() {
     assert_eq!(refused(&flag), Malformed::Flag);
 }
 
-/// A million frames of random bytes, and a million of real ones with something changed: none panics, and whatever is
+/// A million frames of random bytes, and a million of real ones with something changed: none panics, and what is
 /// accepted is within the limits.
 #[test]
-fn two_million_frames_of_nonsense() {
+fn two_million_invalid_frames() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut real: Vec<Vec<u8>> = frames(&identity(1), 0.5).iter().map(|s| s.frame().bytes().to_vec()).collect();
     real.extend([hello().encode().bytes().to_vec(), done(true, false).bytes().to_vec()]);
@@ -186,5 +180,5 @@ fn two_million_frames_of_nonsense() {
             }
         }
     }
-    assert!(accepted > 100_000, "only {accepted} frames were accepted: the test tests too little");
+    assert!(accepted > 100_000, "only {accepted} frames were accepted: the test covers too little");
 }

@@ -1,12 +1,12 @@
-//! Floating-point rounding may let one record move a step a little further than exact arithmetic would. The margin that
-//! the lattice is charged with must cover the worst that is known: long sums (Casacuberta et al. 2022) and large public
+//! With floating-point rounding one record may move a step slightly further than in exact arithmetic. The margin that
+//! the lattice is charged with must cover the worst known cases: long sums (Casacuberta et al. 2022) and large public
 //! terms.
 
 mod common;
 
 use common::{Client, Network};
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
-use undertone_core::algorithm::{Algorithm, Decay, Facts, StepSize};
+use undertone_core::algorithm::{Decay, StepSize};
 use undertone_core::loss::{Absolute, AnyLoss};
 use undertone_core::privacy::{Clip, Sensitivity};
 use undertone_core::problem::Problem;
@@ -21,8 +21,7 @@ fn private_part(rows: &[(Vec<f64>, f64)], at: f64, lambda: f64) -> (f64, Sensiti
     let clients = vec![Client::new(rows, Some(clip)), Client::new(&[(vec![1.0], 0.0)], Some(clip))];
     let mut network = Network::new(&problem, &[(0, 1)], clients);
     network.released = vec![at, at];
-    let facts = Facts { problem: &problem, clients: 2, rounds: 1, degree: 1, records: rows.len(), clip, eta: None };
-    (network.parts(&algorithm, 1).1[0], algorithm.sensitivity(facts, 1))
+    (network.parts(&algorithm, 1).1[0], network.sensitivity(&algorithm, 1, 0))
 }
 
 /// By how much, relatively, replacing the first record moves the step further than Delta, and further than the bound

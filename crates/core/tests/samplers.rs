@@ -1,5 +1,5 @@
-//! The samplers by statistics. Every test has false-alarm probability 1e-6 or less, and each is shown to fail on a
-//! planted mistake.
+//! Statistical tests of the samplers. Every test has false-alarm probability 1e-6 or less, and each is shown to fail on a
+//! planted bug.
 
 use dashu::rational::RBig;
 use opendp::traits::samplers::sample_discrete_gaussian as opendp_sample;
@@ -28,7 +28,7 @@ fn law(scale: u64, bound: i64) -> Vec<f64> {
     law
 }
 
-/// Chi-square of draws against the exact law; true when they agree.
+/// Chi-square of draws against the exact distribution; true when they agree.
 fn follows_the_law(scale: u64, draws: impl Iterator<Item = i64>) -> bool {
     let bound = 3 * scale as i64;
     let law = law(scale, bound);
@@ -57,10 +57,10 @@ fn discrete_gaussian_follows_its_law() {
 }
 
 #[test]
-fn planted_sampler_mistakes_are_caught() {
+fn planted_sampler_bugs_are_detected() {
     let mut rng = generator(6);
     let doubled_zero = (0..DRAWS).map(|_| {
-        // Zero as likely from either sign: what forgetting to reject minus zero would give.
+        // Zero as likely from either sign: the result of not rejecting minus zero.
         let z = sample(3, &mut rng);
         if z != 0 && rng.next_u64().is_multiple_of(17) { 0 } else { z }
     });
@@ -105,11 +105,11 @@ fn discrete_gaussian_agrees_with_opendp() {
         );
         assert!(same_law(&ours, &theirs), "scale {scale}");
         let wider = histogram(scale, (0..count).map(|_| i128::from(sample(scale + scale / 20, &mut rng))));
-        assert!(!same_law(&wider, &theirs), "a scale 5% too large went unnoticed at {scale}");
+        assert!(!same_law(&wider, &theirs), "a scale 5% too large was not detected at {scale}");
     }
 }
 
-/// The largest distance between the empirical law of standardised values and the normal law, times sqrt(n).
+/// The largest distance between the empirical distribution of standardised values and the normal distribution, times sqrt(n).
 fn kolmogorov(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let n = values.len() as f64;

@@ -1,9 +1,9 @@
 //! One record can move a step by no more than the sensitivity says, given what was released before.
 //!
-//! Two neighbouring data sets are driven through the same released points. Whatever differs in w_k(n) is what the
+//! Two neighbouring data sets are run with the same released points. The difference in w_k(n) is what the
 //! noise of round n must hide, so it must stay within Delta_k(n); and the worst pair must reach it, or noise is
-//! wasted. In a round that does not touch the records nothing may differ at all. The same check is then shown to catch
-//! planted mistakes: an algorithm that carries anything un-noised from round to round fails in the next one.
+//! wasted. In a mixing round nothing may differ at all. The same check is then shown to detect
+//! planted bugs: an algorithm that keeps anything without noise from round to round fails in the next one.
 
 mod common;
 
@@ -12,13 +12,15 @@ use std::sync::Mutex;
 use common::{Client, Network};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use undertone_core::algorithm::dp_nfl::DpNfl;
 use undertone_core::algorithm::free_rounds::{FreeRounds, Mixing};
 use undertone_core::algorithm::p_admm::PAdmm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
-use undertone_core::algorithm::{Algorithm, Decay, Facts, Step, StepError, StepSize, View};
+use undertone_core::algorithm::{Algorithm, Decay, Round, Run, Step, StepError, StepSize};
+use undertone_core::graph::Graph;
+use undertone_core::knob::Settings;
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
+use undertone_core::names::Names;
 use undertone_core::privacy::{Clip, Sensitivity};
 use undertone_core::problem::Problem;
 use undertone_core::records::{Records, Scratch};
@@ -34,7 +36,7 @@ fn problem(loss: AnyLoss, regularizer: Regularizer) -> Problem {
     Problem { loss, regularizer, lambda: 1.0, intercept: false }
 }
 
-/// Client 0 gets `record` as its last one; the others, and what is released, depend on the seed alone.
+/// Client 0 gets `record` as its last one; the others, and what is released, depend only on the seed.
 fn drive(algorithm: &dyn Algorithm, problem: &Problem, seed: u64, record: (Vec<f64>, f64)) -> Vec<Vec<f64>> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut number = move || rng.random_range(-2.0..2.0);
@@ -58,6 +60,7 @@ fn drive(algorithm: &dyn Algorithm, problem: &Problem, seed: u64, record: (Vec<f
 fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(99);
     let clip = Clip::new(CLIP).unwrap();
+    let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
     let mut worst: f64 = 0.0;
     for trial in 0..60 {
         let mut record =
@@ -74,12 +77,13 @@ fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
         for (round, (a, b)) in (1..).zip(one.iter().zip(&two)) {
             let moved = a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt();
             if !algorithm.touches_records(round, ROUNDS) {
-                // What costs nothing must tell nothing.
+                // A round that costs nothing must reveal nothing.
                 worst = if moved > 0.0 { f64::INFINITY } else { worst };
                 continue;
             }
-            let facts = Facts { problem, clients: 3, rounds: ROUNDS, degree: 2, records: RECORDS, clip, eta: None };
-            let allowed = algorithm.sensitivity(facts, round).get();
+            let gradient = Sensitivity::of_clipped_mean(clip, RECORDS);
+            let run = Run { rounds: ROUNDS, graph: &graph, problem };
+            let allowed = algorithm.sensitivity(&run.round(round, 0, None), gradient).get();
             worst = worst.max(moved / allowed);
         }
     }
@@ -99,13 +103,12 @@ fn free_rounds() -> FreeRounds {
 fn every_algorithm_stays_within_its_sensitivity_and_reaches_it() {
     let subgradient = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Sqrt } };
     let net = Regularizer::ElasticNet { l1: 0.4, l2: 0.2 };
-    let algorithms: [(&dyn Algorithm, Problem); 8] = [
+    let algorithms: [(&dyn Algorithm, Problem); 7] = [
         (&free_rounds(), problem(AnyLoss::Absolute(Absolute), net)),
         (&FreeRounds { prox: false, ..free_rounds() }, problem(AnyLoss::Squared(Squared), net)),
         (&ZcdpNfl { average: 0.5, ..zcdp() }, problem(AnyLoss::Squared(Squared), net)),
         (&zcdp(), problem(AnyLoss::Absolute(Absolute), net)),
         (&zcdp(), problem(AnyLoss::Squared(Squared), net)),
-        (&DpNfl(zcdp()), problem(AnyLoss::Absolute(Absolute), net)),
         (&subgradient, problem(AnyLoss::Squared(Squared), net)),
         (&PAdmm { rho: 0.4, clipped: true }, problem(AnyLoss::Squared(Squared), Regularizer::SquaredL2)),
     ];
@@ -116,10 +119,10 @@ fn every_algorithm_stays_within_its_sensitivity_and_reaches_it() {
     }
 }
 
-/// What can be done wrong, one mistake at a time.
+/// Planted bugs, one at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mistake {
-    /// The sensitivity forgets that both records count.
+    /// The sensitivity omits the factor two for the two records.
     MissingFactorTwo,
     /// The step starts from the client's own w instead of its w~.
     OwnStateWithoutNoise,
@@ -129,7 +132,7 @@ enum Mistake {
     RegularizerAtW,
 }
 
-/// zCDP-NFL with a mistake, and the private w that it should not have kept.
+/// zCDP-NFL with a bug, and the private w that it must not keep.
 #[derive(Debug)]
 struct Planted {
     mistake: Mistake,
@@ -141,12 +144,12 @@ impl Algorithm for Planted {
         "planted"
     }
 
-    fn settings(&self) -> toml::Table {
-        toml::Table::new()
+    fn settings(&self) -> Settings {
+        Settings::new()
     }
 
-    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
-        let right = zcdp().sensitivity(facts, round);
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        let right = zcdp().sensitivity(round, gradient);
         if self.mistake == Mistake::MissingFactorTwo { right.scaled(0.5) } else { right }
     }
 
@@ -156,35 +159,35 @@ impl Algorithm for Planted {
 
     fn step(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
         gamma: &mut [f64],
         scratch: &mut Scratch,
         step: Step,
     ) -> Result<(), StepError> {
         let mut kept = self.kept.lock().unwrap();
-        let private = if view.round == 1 { view.own.to_vec() } else { kept.clone() };
+        let private = if round.number == 1 { round.own.to_vec() } else { kept.clone() };
         let Step { public, private: w } = step;
         let right = Step { public: &mut *public, private: &mut *w };
         match self.mistake {
-            Mistake::OwnStateWithoutNoise if view.client == 0 => {
-                zcdp().step(&View { own: &private, ..*view }, records, gamma, scratch, right)?;
+            Mistake::OwnStateWithoutNoise if round.client == 0 => {
+                zcdp().step(&round.with_own(&private), records, gamma, scratch, right)?;
             }
-            Mistake::DualWithoutNoise if view.client == 0 => {
-                for (gamma, (own, public)) in gamma.iter_mut().zip(private.iter().zip(view.own)) {
+            Mistake::DualWithoutNoise if round.client == 0 => {
+                for (gamma, (own, public)) in gamma.iter_mut().zip(private.iter().zip(round.own)) {
                     *gamma += zcdp().rho * 2.0 * (own - public);
                 }
-                zcdp().step(view, records, gamma, scratch, right)?;
+                zcdp().step(round, records, gamma, scratch, right)?;
             }
-            Mistake::RegularizerAtW if view.client == 0 => {
-                zcdp().step(view, records, gamma, scratch, right)?;
-                let a = 2.0 * zcdp().rho * 2.0 + 1.0 / zcdp().eta.at(view.round, None);
-                view.problem.add_regularizer_subgradient(-1.0 / a, 3, &private, w);
-                view.problem.add_regularizer_subgradient(1.0 / a, 3, view.own, w);
+            Mistake::RegularizerAtW if round.client == 0 => {
+                zcdp().step(round, records, gamma, scratch, right)?;
+                let a = 2.0 * zcdp().rho * 2.0 + 1.0 / zcdp().eta.at(round.number, None);
+                round.run.problem.add_regularizer_subgradient(-1.0 / a, 3, &private, w);
+                round.run.problem.add_regularizer_subgradient(1.0 / a, 3, round.own, w);
             }
-            _ => zcdp().step(view, records, gamma, scratch, right)?,
+            _ => zcdp().step(round, records, gamma, scratch, right)?,
         }
-        if view.client == 0 {
+        if round.client == 0 {
             *kept = public.iter().zip(&*w).map(|(public, private)| public + private).collect();
         }
         Ok(())
@@ -192,7 +195,7 @@ impl Algorithm for Planted {
 }
 
 #[test]
-fn planted_mistakes_are_caught() {
+fn planted_bugs_are_detected() {
     let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::ElasticNet { l1: 0.4, l2: 3.0 });
     for mistake in
         [Mistake::MissingFactorTwo, Mistake::OwnStateWithoutNoise, Mistake::DualWithoutNoise, Mistake::RegularizerAtW]
@@ -202,12 +205,12 @@ fn planted_mistakes_are_caught() {
     }
 }
 
-/// What can be done wrong in free rounds, one mistake at a time.
+/// Planted bugs in free rounds, one at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Leak {
-    /// The sensitivity forgets that both records count.
+    /// The sensitivity omits the factor two for the two records.
     MissingFactorTwo,
-    /// The sensitivity forgets that the gradient is scaled by eta(s), and takes the last one's.
+    /// The sensitivity uses the last eta instead of eta(s).
     LastEta,
     /// Mixing starts from the client's own v instead of what it released.
     MixesItsOwn,
@@ -215,11 +218,11 @@ enum Leak {
     MomentumWithoutNoise,
     /// The average takes in the client's own v instead of what it released.
     AveragesItsOwn,
-    /// The gradient of a data round is kept and used once more in a round that costs nothing.
+    /// The gradient of a data round is kept and used again in a mixing round.
     GradientKept,
 }
 
-/// Free rounds with a mistake, and the private v that it should not have kept.
+/// Free rounds with a bug, and the private v that it must not keep.
 #[derive(Debug)]
 struct Leaky {
     leak: Leak,
@@ -228,11 +231,11 @@ struct Leaky {
 
 impl Leaky {
     /// Moves part of client 0's memory by what its noise would have hidden.
-    fn spoil(&self, view: &View, memory: &mut [f64], part: usize) {
+    fn spoil(&self, round: &Round, memory: &mut [f64], part: usize) {
         let kept = self.kept.lock().unwrap();
-        if view.client == 0 && !kept.is_empty() {
+        if round.client == 0 && !kept.is_empty() {
             let own = memory[part * FEATURES..][..FEATURES].iter_mut();
-            own.zip(kept.iter().zip(view.own)).for_each(|(m, (kept, own))| *m += kept - own);
+            own.zip(kept.iter().zip(round.own)).for_each(|(m, (kept, own))| *m += kept - own);
         }
     }
 }
@@ -242,8 +245,8 @@ impl Algorithm for Leaky {
         "leaky"
     }
 
-    fn settings(&self) -> toml::Table {
-        toml::Table::new()
+    fn settings(&self) -> Settings {
+        Settings::new()
     }
 
     fn touches_records(&self, round: u32, rounds: u32) -> bool {
@@ -254,31 +257,31 @@ impl Algorithm for Leaky {
         free_rounds().memory()
     }
 
-    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
-        let right = free_rounds().sensitivity(facts, round);
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        let right = free_rounds().sensitivity(round, gradient);
         match self.leak {
             Leak::MissingFactorTwo => right.scaled(0.5),
-            Leak::LastEta => free_rounds().sensitivity(facts, ROUNDS),
+            Leak::LastEta => free_rounds().sensitivity(&round.run.round(ROUNDS, round.client, None), gradient),
             _ => right,
         }
     }
 
     fn step(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
         memory: &mut [f64],
         scratch: &mut Scratch,
         step: Step,
     ) -> Result<(), StepError> {
         match self.leak {
-            Leak::MomentumWithoutNoise => self.spoil(view, memory, 1),
-            Leak::AveragesItsOwn => self.spoil(view, memory, 2),
+            Leak::MomentumWithoutNoise => self.spoil(round, memory, 1),
+            Leak::AveragesItsOwn => self.spoil(round, memory, 2),
             _ => {}
         }
         let Step { public, private } = step;
-        free_rounds().step(view, records, memory, scratch, Step { public: &mut *public, private: &mut *private })?;
-        if view.client == 0 {
+        free_rounds().step(round, records, memory, scratch, Step { public: &mut *public, private: &mut *private })?;
+        if round.client == 0 {
             let keep = |(public, private): (&f64, &f64)| match self.leak {
                 Leak::GradientKept => *private,
                 _ => public + private,
@@ -288,11 +291,11 @@ impl Algorithm for Leaky {
         Ok(())
     }
 
-    fn mix(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
+    fn mix(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
         let mut kept = self.kept.lock().unwrap();
-        let own = if view.client == 0 && self.leak == Leak::MixesItsOwn { kept.clone() } else { view.own.to_vec() };
-        free_rounds().mix(&View { own: &own, ..*view }, memory, scratch, released);
-        if view.client == 0 && self.leak == Leak::GradientKept {
+        let own = if round.client == 0 && self.leak == Leak::MixesItsOwn { kept.clone() } else { round.own.to_vec() };
+        free_rounds().mix(&round.with_own(&own), memory, scratch, released);
+        if round.client == 0 && self.leak == Leak::GradientKept {
             released.iter_mut().zip(kept.drain(..)).for_each(|(r, g)| *r += g);
         }
     }
@@ -314,7 +317,7 @@ fn planted_leaks_of_free_rounds_are_caught() {
     }
 }
 
-/// The closed form of P-ADMM does not enforce the clip: its noise hides far less than one record can do.
+/// The closed form of P-ADMM does not enforce the clip: its noise hides far less than the effect of one record.
 #[test]
 fn unclipped_p_admm_breaks_its_own_sensitivity() {
     let unclipped = PAdmm { rho: 0.4, clipped: false };
@@ -326,31 +329,19 @@ fn unclipped_p_admm_breaks_its_own_sensitivity() {
     };
     let w = |y| Network::new(&problem, &[(0, 1)], clients(y)).step(&unclipped, 1)[..3].to_vec();
     let moved = w(20.0).iter().zip(w(-20.0)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
-    let facts = Facts {
-        problem: &problem,
-        clients: 2,
-        rounds: 1,
-        degree: 1,
-        records: 3,
-        clip: Clip::new(CLIP).unwrap(),
-        eta: None,
-    };
-    assert!(moved > 3.0 * unclipped.sensitivity(facts, 1).get());
+    let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
+    let run = Run { rounds: 1, graph: &graph, problem: &problem };
+    let gradient = Sensitivity::of_clipped_mean(Clip::new(CLIP).unwrap(), 3);
+    assert!(moved > 3.0 * unclipped.sensitivity(&run.round(1, 0, None), gradient).get());
 }
 
 #[test]
 fn a_client_may_have_its_own_step_size() {
     let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
-    let facts = |eta| Facts {
-        problem: &problem,
-        clients: 3,
-        rounds: 9,
-        degree: 2,
-        records: 5,
-        clip: Clip::new(CLIP).unwrap(),
-        eta,
-    };
-    let allowed = |eta, round| zcdp().sensitivity(facts(eta), round).get();
+    let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
+    let run = Run { rounds: 9, graph: &graph, problem: &problem };
+    let gradient = Sensitivity::of_clipped_mean(Clip::new(CLIP).unwrap(), 5);
+    let allowed = |eta, round| zcdp().sensitivity(&run.round(round, 0, eta), gradient).get();
     let expected = |eta: f64, n: f64| 2.0 * CLIP / (5.0 * (2.0 * 0.4 * 2.0 + n.sqrt() / eta));
     assert!((allowed(None, 4) - expected(0.5, 4.0)).abs() < 1e-15);
     assert!((allowed(Some(0.1), 4) - expected(0.1, 4.0)).abs() < 1e-15);

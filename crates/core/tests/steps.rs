@@ -8,24 +8,24 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::Algorithm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
-use undertone_core::algorithm::{Decay, Step, StepSize, View};
+use undertone_core::algorithm::{Decay, Run, Step, StepSize};
 use undertone_core::graph::Graph;
-use undertone_core::loss::{Absolute, AnyLoss, Hinge, Huber, Logistic, Loss, Quantile, Squared};
+use undertone_core::knob::{Knob, Settings, Value};
+use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::names::Names;
-use undertone_core::privacy::Clip;
+use undertone_core::privacy::{Clip, Clipping};
 use undertone_core::problem::Problem;
 use undertone_core::records::{Dataset, Scratch};
 use undertone_core::regularizer::Regularizer;
-use undertone_core::with_loss;
 
-const LOSSES: [AnyLoss; 6] = [
-    AnyLoss::Squared(Squared),
-    AnyLoss::Absolute(Absolute),
-    AnyLoss::Huber(Huber { threshold: 0.7 }),
-    AnyLoss::Quantile(Quantile { level: 0.3 }),
-    AnyLoss::Logistic(Logistic),
-    AnyLoss::Hinge(Hinge),
-];
+/// All losses that a study can name, with 0.7 for every parameter.
+fn losses() -> Vec<AnyLoss> {
+    let loss = |(name, knobs): &(&str, &'static [Knob])| {
+        let settings = knobs.iter().fold(Settings::new(), |all, knob| all.with(knob.name, Value::Number(0.7)));
+        AnyLoss::named(name, &settings).expect("0.7 is allowed for every parameter of a loss")
+    };
+    AnyLoss::ALL.iter().map(loss).collect()
+}
 
 fn random_rows(rng: &mut Xoshiro256PlusPlus, count: usize, features: usize, labels: bool) -> Vec<(Vec<f64>, f64)> {
     let mut number = || rng.random_range(-2.0..2.0);
@@ -38,7 +38,7 @@ fn random_rows(rng: &mut Xoshiro256PlusPlus, count: usize, features: usize, labe
         .collect()
 }
 
-/// With one edge of a star dropped, the weights are still those of the edges that are left.
+/// With one edge of a star dropped, the weights of the remaining edges are unchanged.
 #[test]
 fn a_dropped_edge_does_not_shift_the_weights() {
     let names = Names::numbered(4);
@@ -46,32 +46,21 @@ fn a_dropped_edge_does_not_shift_the_weights() {
     let graph = Graph::from_edges(&names, &[(0, 1), (0, 2), (0, 3), (2, 3)]).unwrap();
     let problem =
         Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
-    let data = Dataset::new(&[0.0], &[0.0], 1, None);
-    let points = [100.0, 7.0];
-    // Client 2 without its edge to 0: what is left is 3, of degree 2, so its weight is 1/3.
-    let view = View {
-        round: 1,
-        rounds: 1,
-        client: 2,
-        graph: &graph,
-        problem: &problem,
-        eta: None,
-        own: &[1.0],
-        points: &points,
-        slots: &[1],
-        ids: &[3],
-    };
+    let data = Dataset::new(&[0.0], &[0.0], 1, Clipping::Off);
+    // Client 2 without its edge to 0: the remaining neighbour is 3, of degree 2, so its weight is 1/3.
+    let run = Run { rounds: 1, graph: &graph, problem: &problem };
+    let round = run.round(1, 2, None).among(&[3], &[0], &[1.0], &[7.0]);
     let method = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Constant } };
     let (mut public, mut private) = ([0.0], [0.0]);
     let step = Step { public: &mut public, private: &mut private };
-    method.step(&view, data.records(), &mut [0.0], &mut Scratch::default(), step).unwrap();
+    method.step(&round, data.records(), &mut [0.0], &mut Scratch::default(), step).unwrap();
     assert_eq!(public[0], 1.0 + (7.0 - 1.0) / 3.0);
 }
 
 #[test]
 fn slopes_match_finite_differences() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-    for loss in LOSSES {
+    for loss in losses() {
         for _ in 0..1000 {
             let z: f64 = rng.random_range(-3.0..3.0);
             let y: f64 = if loss.is_classification() { 1.0 } else { rng.random_range(-3.0..3.0) };
@@ -81,15 +70,9 @@ fn slopes_match_finite_differences() {
                 continue;
             }
             let h = 1e-6;
-            let (slope, finite) = with_loss!(loss, loss => (
-                loss.slope(z, y),
-                (loss.value(z + h, y) - loss.value(z - h, y)) / (2.0 * h),
-            ));
+            let (slope, finite) = (loss.slope(z, y), (loss.value(z + h, y) - loss.value(z - h, y)) / (2.0 * h));
             assert!((slope - finite).abs() < 1e-7, "{} at z {z}, y {y}: {slope} is not {finite}", loss.name());
-            let (curvature, finite) = with_loss!(loss, loss => (
-                loss.curvature(z, y),
-                (loss.slope(z + h, y) - loss.slope(z - h, y)) / (2.0 * h),
-            ));
+            let (curvature, finite) = (loss.curvature(z, y), (loss.slope(z + h, y) - loss.slope(z - h, y)) / (2.0 * h));
             assert!((curvature - finite).abs() < 1e-6, "curvature of {} at z {z}, y {y}", loss.name());
         }
     }
@@ -97,12 +80,12 @@ fn slopes_match_finite_differences() {
 
 #[test]
 fn slopes_at_kinks_are_subgradients() {
-    for loss in LOSSES {
+    for loss in losses() {
         for (z, y) in [(0.5, 0.5), (1.0, 1.0), (-1.0, -1.0), (0.0, 1.0)] {
-            let supports = with_loss!(loss, loss => (-40..=40).all(|i| {
+            let supports = (-40..=40).all(|i| {
                 let other = z + f64::from(i) / 10.0;
                 loss.value(other, y) >= loss.value(z, y) + loss.slope(z, y) * (other - z) - 1e-12
-            }));
+            });
             assert!(supports, "{} at {z}", loss.name());
         }
     }
@@ -125,12 +108,12 @@ fn regularizer_subgradients_match_finite_differences() {
     }
 }
 
-/// The mean of per-sample gradients, each clipped by its norm, computed the long way.
+/// The mean of per-sample gradients, each clipped by its norm, computed directly.
 fn clipped_gradient_the_long_way(loss: AnyLoss, rows: &[(Vec<f64>, f64)], w: &[f64], clip: Option<f64>) -> Vec<f64> {
     let mut total = vec![0.0; w.len()];
     for (x, y) in rows {
         let z: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
-        let slope = with_loss!(loss, loss => loss.slope(z, *y));
+        let slope = loss.slope(z, *y);
         let gradient: Vec<f64> = x.iter().map(|x| slope * x).collect();
         let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
         let factor = clip.map_or(1.0, |c| if norm > c { c / norm } else { 1.0 });
@@ -142,7 +125,7 @@ fn clipped_gradient_the_long_way(loss: AnyLoss, rows: &[(Vec<f64>, f64)], w: &[f
 #[test]
 fn kernel_matches_the_clipped_mean_the_long_way_for_every_shape() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
-    for loss in LOSSES {
+    for loss in losses() {
         for count in [1, 2, 3, 4, 5, 7, 8, 13] {
             for features in [1, 2, 3, 4, 7, 8, 9, 15, 17] {
                 for clip in [None, Some(0.5)] {
@@ -158,7 +141,7 @@ fn kernel_matches_the_clipped_mean_the_long_way_for_every_shape() {
                     let mean = client.records().mean_loss(loss, &w, &mut Scratch::default());
                     let value = |(x, y): &(Vec<f64>, f64)| {
                         let z: f64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
-                        with_loss!(loss, loss => loss.value(z, *y))
+                        loss.value(z, *y)
                     };
                     let expected = rows.iter().map(value).sum::<f64>() / count as f64;
                     assert!((mean - expected).abs() < 1e-13 * expected.max(1.0));
@@ -173,7 +156,7 @@ fn nothing_slips_through_the_clip_even_from_a_diverged_model() {
     let clip = Clip::new(0.5).unwrap();
     let rows =
         vec![(vec![3.0, -4.0], 1e300), (vec![1e-200, 1e-200], 1.0), (vec![0.0, 0.0], 5.0), (vec![1e150, 1e150], -1.0)];
-    for loss in LOSSES {
+    for loss in losses() {
         for w in [[0.0, 0.0], [1e300, 1e300], [f64::NAN, 0.0], [f64::INFINITY, f64::NEG_INFINITY]] {
             let mut out = [0.0; 2];
             Client::new(&rows, Some(clip)).records().gradient(loss, &w, 1.0, &mut Scratch::default(), &mut out);
@@ -204,7 +187,7 @@ fn closed_form_step_is_the_numerical_argmin() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
     let (rho, eta) = (0.8, 0.3);
     let algorithm = ZcdpNfl { rho, eta: StepSize { eta, decay: Decay::Constant }, average: 0.0 };
-    for loss in LOSSES {
+    for loss in losses() {
         let problem =
             Problem { loss, regularizer: Regularizer::ElasticNet { l1: 0.2, l2: 0.3 }, lambda: 1.5, intercept: false };
         let clients: Vec<Client> =
@@ -222,7 +205,7 @@ fn closed_form_step_is_the_numerical_argmin() {
         );
         problem.add_regularizer_subgradient(1.0, 4, &network.released[..3], &mut gradient);
         let w = network.step(&algorithm, 1)[..3].to_vec();
-        // The step leaves gamma(n-1) behind, which is what the minimised function needs.
+        // After the step the memory is gamma(n-1), which the minimised function needs.
         let gamma = network.memory[..3].to_vec();
         let at = |w: &[f64]| augmented(&network, &gamma, rho, eta, &gradient, w);
         for p in 0..3 {

@@ -1,7 +1,7 @@
-//! Studies: parse, print, parse; and bad input, which must end in one sentence that names the place.
+//! Studies: parse, print, parse; and invalid input, which must give a one-sentence error that names the place.
 
 use proptest::prelude::*;
-use undertone_core::study::{Document, Study};
+use undertone_core::study::{AlgorithmSpec, DataSpec, Document, Study, StudySpec};
 
 const EXAMPLE: &str = include_str!("../../cli/src/example.toml");
 
@@ -76,18 +76,18 @@ const MISTAKES: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn mistakes_are_named_with_their_remedy() {
+fn errors_name_what_is_expected() {
     for (set, words) in MISTAKES {
         let error = read(EXAMPLE, &[set]).err().unwrap_or_else(|| panic!("{set} was accepted"));
         for word in *words {
-            assert!(error.contains(word), "{set}: \"{error}\" does not say \"{word}\"");
+            assert!(error.contains(word), "{set}: \"{error}\" does not contain \"{word}\"");
         }
         assert!(!error.contains('\n'), "{set}: more than one line");
     }
 }
 
 #[test]
-fn mistakes_in_a_file_are_named_with_their_line() {
+fn errors_in_a_file_name_their_line() {
     let text = EXAMPLE.replace("tau = 0.9", "tau = 1.5");
     let line = 1 + text.lines().position(|l| l.starts_with("tau")).unwrap();
     let error = read(&text, &[]).unwrap_err();
@@ -100,7 +100,7 @@ fn mistakes_in_a_file_are_named_with_their_line() {
 #[test]
 fn client_names_with_dots_can_be_set() {
     let study = read(EXAMPLE, &["client.\"a.b\".phi1=0.5"]).unwrap();
-    assert_eq!(study.clients["a.b"].phi1.map(|rho| rho.get()), Some(0.5));
+    assert_eq!(study.spec().clients["a.b"].phi1, Some(0.5));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn real_data_tables_are_checked() {
         ("data.source=split", "data.clients is missing"),
     ] {
         let error = read(EXAMPLE, &[data, set]).err().unwrap_or_else(|| panic!("{set} was accepted"));
-        assert!(error.contains(word), "{set}: \"{error}\" does not say \"{word}\"");
+        assert!(error.contains(word), "{set}: \"{error}\" does not contain \"{word}\"");
     }
     let error = read(EXAMPLE, &[data, "data.features=[\"age\"]", "data.target=sex"]).unwrap_err();
     assert!(error.contains("needs a number"), "{error}");
@@ -222,7 +222,7 @@ proptest! {
         prop_assert_eq!(format!("{study:?}"), format!("{again:?}"));
     }
 
-    /// Whatever is done to a text, reading it ends: with a study, or with one sentence that names a place.
+    /// Reading any modified text ends with a study, or with a one-sentence error that names a place.
     #[test]
     fn damaged_texts_never_panic(at in 0usize..3000, length in 0usize..40, junk in "[ -~\n]{0,20}") {
         let cut = |at: usize| EXAMPLE.char_indices().nth(at).map_or(EXAMPLE.len(), |(i, _)| i);
@@ -253,4 +253,48 @@ proptest! {
             let _ = read(EXAMPLE, &[&format!("{known}={whole}")]);
         }
     }
+}
+
+/// Whatever a program writes into a specification is checked like a text, and the error names the key.
+#[test]
+fn specifications_that_are_wrong_are_refused_by_key() {
+    let document = Document::parse(EXAMPLE, "study.toml").unwrap();
+    let good = document.spec().unwrap();
+    assert!(good.check().is_ok());
+    let changes: [(fn(&mut StudySpec), &str); 12] = [
+        (|s| s.rounds = 0, "rounds"),
+        (|s| s.seed = u64::MAX, "seed"),
+        (|s| s.lambda = f64::NAN, "problem.lambda"),
+        (|s| s.loss = undertone_core::loss::Huber { threshold: -1.0 }.into(), "problem.threshold"),
+        (|s| s.data = DataSpec::synthetic(1, 5, 2), "data.clients"),
+        (|s| s.data = DataSpec::synthetic(5, 0, 2), "data.records"),
+        (|s| s.graph = undertone_core::graph::GraphSpec::Random { mean_degree: f64::INFINITY }, "graph.mean_degree"),
+        (|s| s.algorithm = AlgorithmSpec::named("zcdp"), "algorithm.name"),
+        (|s| s.algorithm = AlgorithmSpec::named("zcdp-nfl").number("rho", 1.0), "algorithm.eta"),
+        (|s| s.privacy.as_mut().unwrap().clip = None, "privacy.clip"),
+        (|s| s.privacy.as_mut().unwrap().delta = 1.0, "privacy.delta"),
+        (|s| s.simulation.trials = 0, "simulation.trials"),
+    ];
+    for (change, key) in changes {
+        let mut spec = good.clone();
+        change(&mut spec);
+        let error = spec.check().unwrap_err();
+        assert_eq!((error.key.as_str(), error.place.as_str()), (key, "study"), "{error}");
+        // The same mistake in a document is at the line of the key, or of the table that should have held it.
+        let place = document.locate(error).place;
+        assert!(place.starts_with("study.toml"), "{key}: {place}");
+    }
+}
+
+#[test]
+fn the_classic_accountant_has_two_names() {
+    let classic = read(EXAMPLE, &["algorithm={name=\"dp-nfl\",rho=1,eta=1}"]).unwrap();
+    let same = read(EXAMPLE, &["algorithm={name=\"zcdp-nfl\",rho=1,eta=1}", "privacy.accountant=classic"]).unwrap();
+    assert_eq!(classic.to_toml(), same.to_toml());
+    assert_eq!(classic.digest(), same.digest());
+    let promised = |study: &Study| study.privacy().unwrap().promised().get();
+    assert!(promised(&classic) <= 5.0 && promised(&classic) > 4.999, "{}", promised(&classic));
+    let exact = read(EXAMPLE, &["algorithm={name=\"zcdp-nfl\",rho=1,eta=1}"]).unwrap();
+    let phi = |study: &Study| study.privacy().unwrap().schedule().phi(1).get();
+    assert!(phi(&classic) < phi(&exact) / 10.0, "its noise is far larger at the same epsilon");
 }

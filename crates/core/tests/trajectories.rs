@@ -1,17 +1,16 @@
-//! Every algorithm against plain NumPy loops that share no code with it, with the same noise put on both.
+//! Every algorithm against plain NumPy loops that share no code with it, with the same noise added to both.
 
 mod common;
 
 use common::{Client, Network, numbers, reference, rows, study_text};
 use serde_json::Value;
 use undertone_core::privacy::Clip;
-use undertone_core::study::{RegularizerSpec, Study};
+use undertone_core::study::Study;
 
 fn largest_difference(case: &Value) -> f64 {
     let rows: Vec<_> = case["clients"].as_array().unwrap().iter().map(rows).collect();
     let study = Study::parse(&study_text(case, rows.len(), rows[0][0].0.len()), "reference").unwrap();
-    let RegularizerSpec::Public(regularizer) = study.regularizer else { unreachable!() };
-    let problem = study.problem(regularizer);
+    let problem = study.public_problem().unwrap();
     let clip = case["clip"].as_f64().map(|c| Clip::new(c).unwrap());
     let clients = rows.iter().map(|r| Client::new(r, clip)).collect();
     let mut edges = Vec::new();
@@ -23,7 +22,7 @@ fn largest_difference(case: &Value) -> f64 {
     let history = case["w"].as_array().unwrap().iter().zip(case["noise"].as_array().unwrap());
     for (round, (expected, noise)) in (1..).zip(history) {
         let flat = |v: &Value| v.as_array().unwrap().iter().flat_map(numbers).collect::<Vec<f64>>();
-        let w = network.step(&*study.algorithm, round);
+        let w = network.step(study.algorithm(), round);
         largest = w.iter().zip(flat(expected)).fold(largest, |m, (a, b)| m.max((a - b).abs()));
         network.released = w.iter().zip(flat(noise)).map(|(w, xi)| w + xi).collect();
     }

@@ -1,20 +1,44 @@
-//! Tables in, models out: what the simulator and a real peer have in common on disk.
+//! Tables in, models out.
 //!
-//! - [`table`] reads CSV and Parquet files row by row;
-//! - [`Encoder`] turns rows into records inside the study's public bounds;
-//! - [`Model`] is `model.json`, and predicts from it.
+//! A study says what is public about the columns of a table: bounds of numbers, lists of words. An [`Encoder`] turns rows into
+//! records inside these bounds, and refuses what is outside with the place and a remedy. Rows come from CSV and Parquet files
+//! ([`table`]), from slices in memory, or, with the feature `arrow`, from Arrow record batches ([`MemoryTable`]). [`Model`] is
+//! `model.json`, in the units of the table; [`FittedModel`] reads it back and predicts.
+//!
+//! ```
+//! use undertone_core::schema::{Column, Schema};
+//! use undertone_data::{Encoder, MemoryTable};
+//!
+//! let schema = Schema::new([Column::number("age", 0.0, 100.0), Column::words("sex", ["f", "m"])])
+//!     .target(Column::number("days", 0.0, 60.0));
+//! let ages: [f32; 3] = [20.0, 50.0, 75.0];
+//! let days = [12, 30, 41];
+//! let table = MemoryTable::from_columns(&[("age", &ages)])?
+//!     .with_numbers("days", &days)?
+//!     .with_words("sex", &["f", "m", "f"])?;
+//! let loaded = Encoder { schema: &schema, classification: false }.encode(&table, "lakeside")?;
+//! assert_eq!(loaded.rows[..3], [-0.6, 1.0, 0.0], "age scaled to [-1, 1], then one feature for each word");
+//!
+//! let wrong = MemoryTable::from_columns(&[("age", &[130.0])])?.with_numbers("days", &[5])?.with_words("sex", &["m"])?;
+//! let error = Encoder { schema: &schema, classification: false }.encode(&wrong, "lakeside").unwrap_err();
+//! assert!(error.to_string().starts_with("lakeside: row 1: column \"age\": 130 is outside the public bounds [0, 100]"));
+//! # Ok::<(), undertone_data::DataError>(())
+//! ```
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
+mod memory;
 mod model;
 pub mod table;
 
 use std::path::Path;
 
 use thiserror::Error;
+use undertone_core::records::Dataset;
 use undertone_core::schema::{Cell, Schema};
+use undertone_core::study::Study;
 
+pub use memory::MemoryTable;
 pub use model::{FittedModel, Model, Prediction, mean};
 
 /// Data that cannot be used.
@@ -23,7 +47,7 @@ pub use model::{FittedModel, Model, Prediction, mean};
 pub struct DataError {
     /// File, and line where there is one.
     pub place: String,
-    /// What is wrong and what would be right.
+    /// What is wrong and what is expected.
     pub message: String,
 }
 
@@ -42,7 +66,7 @@ impl DataError {
 /// One client's records as they are read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loaded {
-    /// What people call the client.
+    /// The name of the client.
     pub name: String,
     /// Features, record after record.
     pub rows: Vec<f64>,
@@ -55,12 +79,17 @@ impl Loaded {
     pub fn empty(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
+
+    /// The records laid out for the gradient kernel and stored with the study's clip, as one peer needs them.
+    pub fn dataset(&self, study: &Study) -> Dataset {
+        Dataset::new(&self.rows, &self.targets, study.features(), study.clipping())
+    }
 }
 
 /// Turns rows into records.
 #[derive(Debug, Clone, Copy)]
 pub struct Encoder<'a> {
-    /// What is public about the columns.
+    /// The public facts about the columns.
     pub schema: &'a Schema,
     /// Whether targets are labels.
     pub classification: bool,
@@ -80,6 +109,14 @@ impl Encoder<'_> {
         client.targets.push(encoded.map_err(|e| DataError::new(place(), e))?);
         client.rows.append(&mut x);
         Ok(())
+    }
+
+    /// All records of a table in memory, for the client `name`.
+    pub fn encode(&self, table: &MemoryTable, name: impl Into<String>) -> Result<Loaded, DataError> {
+        let mut client = Loaded::empty(name);
+        let title = client.name.clone();
+        table.read(&title, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
+        if client.targets.is_empty() { Err(DataError::no_records(&title)) } else { Ok(client) }
     }
 
     /// All records of a file, for the client `name`.

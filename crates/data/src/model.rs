@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use undertone_core::schema::{Cell, Kind, OriginalUnits};
+use undertone_core::schema::{Cell, ColumnKind, OriginalUnits};
 use undertone_core::study::{DataSpec, Study};
 
 use crate::{DataError, table};
@@ -13,7 +13,7 @@ use crate::{DataError, table};
 pub struct Model {
     /// In the units in which it was learned.
     pub w: Vec<f64>,
-    /// The mean over clients and rounds, in the same units, where somebody kept it.
+    /// The mean over clients and rounds, in the same units, if it was kept.
     pub average: Option<Vec<f64>>,
     /// `w` in the units of the table; synthetic data has no others.
     pub original: OriginalUnits,
@@ -37,7 +37,7 @@ impl Model {
         Self { original: original(study, &w), w, average }
     }
 
-    /// As `model.json` holds it.
+    /// The contents of `model.json`.
     pub fn to_json(&self, study: &Study) -> Value {
         let units = |model: &OriginalUnits| {
             let coefficients: Map<String, Value> =
@@ -45,14 +45,14 @@ impl Model {
             json!({ "intercept": model.intercept, "coefficients": coefficients })
         };
         let mut json = units(&self.original);
-        json["study"] = json!(study.name);
-        json["loss"] = json!(study.loss.name());
+        json["study"] = json!(study.name());
+        json["loss"] = json!(study.spec().loss.name());
         json["score"] = json!("intercept + sum of coefficient times column");
         json["scaled"] = json!({ "released": self.w });
-        if let DataSpec::Files { schema, .. } = &study.data {
+        if let DataSpec::Files { schema, .. } = &study.spec().data {
             let words = schema.features.iter().filter_map(|column| match &column.kind {
-                Kind::Category(words) => Some((column.name.clone(), json!(words))),
-                Kind::Number { .. } => None,
+                ColumnKind::Category(words) => Some((column.name.clone(), json!(words))),
+                ColumnKind::Number { .. } => None,
             });
             json["categories"] = Value::Object(words.collect());
         }
@@ -60,7 +60,7 @@ impl Model {
             json["average"] = units(&original(study, average));
             json["scaled"]["average"] = json!(average);
         }
-        json["prediction"] = match (study.loss.is_classification(), &study.data) {
+        json["prediction"] = match (study.spec().loss.is_classification(), &study.spec().data) {
             (false, DataSpec::Files { schema, .. }) => json!({ "target": schema.target.name }),
             (false, DataSpec::Synthetic { .. }) => json!({ "target": "y" }),
             (true, DataSpec::Files { schema, .. }) => {
@@ -74,8 +74,8 @@ impl Model {
 }
 
 fn original(study: &Study, w: &[f64]) -> OriginalUnits {
-    match &study.data {
-        DataSpec::Files { schema, .. } => schema.original_units(w, study.loss.is_classification()),
+    match &study.spec().data {
+        DataSpec::Files { schema, .. } => schema.original_units(w, study.spec().loss.is_classification()),
         DataSpec::Synthetic { .. } => OriginalUnits {
             intercept: 0.0,
             coefficients: w.iter().enumerate().map(|(p, w)| (format!("x{}", p + 1), *w)).collect(),
@@ -91,7 +91,7 @@ pub struct FittedModel {
     categories: Vec<(String, Vec<String>)>,
     /// What is predicted.
     pub target: String,
-    /// What a score below and above zero stands for; none for regression.
+    /// The labels for a score below and above zero; none for regression.
     pub labels: Option<[String; 2]>,
 }
 
@@ -131,7 +131,7 @@ impl FittedModel {
         })
     }
 
-    /// The column of words and the word that a feature such as "sex=f" stands for.
+    /// The column of words and the word that a feature such as "sex=f" represents.
     fn word<'a>(&'a self, feature: &'a str) -> Option<(&'a str, &'a str)> {
         let belongs = |(column, _): &&(String, Vec<String>)| {
             feature.strip_prefix(&**column).is_some_and(|rest| rest.starts_with('='))
@@ -140,14 +140,14 @@ impl FittedModel {
         Some((column, &feature[column.len() + 1..]))
     }
 
-    /// The table's columns that the model looks at: those of numbers, then those of words.
+    /// The table's columns that the model uses: those of numbers, then those of words.
     fn columns(&self) -> Vec<&str> {
         let numbers =
             self.units.coefficients.iter().map(|(feature, _)| feature.as_str()).filter(|f| self.word(f).is_none());
         numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
     }
 
-    /// Predicts every row of a table and hands the prediction to `each`.
+    /// Predicts every row of a table and passes the prediction to `each`.
     pub fn predict(
         &self,
         data: &Path,
@@ -167,7 +167,7 @@ impl FittedModel {
             let found = text(cell(column)).ok_or_else(|| format!("column \"{column}\": the cell is empty; fill it"))?;
             if !words.contains(&found) {
                 return Err(format!(
-                    "column \"{column}\": \"{found}\" is not one of the words the model knows, {words:?}"
+                    "column \"{column}\": \"{found}\" is not one of the words of the model, {words:?}"
                 ));
             }
         }

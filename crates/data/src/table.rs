@@ -10,10 +10,10 @@ use undertone_core::schema::Cell;
 
 use crate::DataError;
 
-/// What is done with a row; its place is worked out only when there is something to say about it.
+/// Called with a row; its place is computed only when an error needs it.
 pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &dyn Fn() -> String) -> Result<(), DataError>;
 
-/// Reads the wanted columns of a file, in the wanted order, and hands each row with its place to `each`.
+/// Reads the wanted columns of a file, in the wanted order, and passes each row with its place to `each`.
 pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
     if path.is_dir() {
         return Err(DataError::new(path.display(), "is a folder, and this data.source needs a file"));
@@ -23,7 +23,7 @@ pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
     if ending(path) == "parquet" { read_parquet(path, file, wanted, each) } else { read_csv(path, file, wanted, each) }
 }
 
-/// Whether a file is one of those read here, by its ending.
+/// Whether the file extension is supported.
 pub fn is_table(path: &Path) -> bool {
     path.is_file() && ["csv", "parquet"].contains(&ending(path).as_str())
 }
@@ -32,10 +32,14 @@ fn ending(path: &Path) -> String {
     path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
-/// Where the wanted columns stand among those the file has.
-fn columns(path: &Path, head: &[String], wanted: &[&str]) -> Result<Vec<usize>, DataError> {
+/// The positions of the wanted columns in the file.
+pub(crate) fn columns(
+    place: impl std::fmt::Display,
+    head: &[String],
+    wanted: &[&str],
+) -> Result<Vec<usize>, DataError> {
     if head.is_empty() {
-        return Err(DataError::new(path.display(), "is empty; its first line must name the columns"));
+        return Err(DataError::new(&place, "is empty; its first line must name the columns"));
     }
     let separated = |by: char| head.len() == 1 && head[0].contains(by);
     let hint = if separated(';') || separated('\t') { "; cells must be separated by commas" } else { "" };
@@ -46,13 +50,13 @@ fn columns(path: &Path, head: &[String], wanted: &[&str]) -> Result<Vec<usize>, 
             (Some(_), Some(_)) => format!("has two columns named \"{name}\"; rename one"),
             (None, _) => format!("has no column \"{name}\"; its columns are {}{hint}", head.join(", ")),
         };
-        Err(DataError::new(path.display(), message))
+        Err(DataError::new(&place, message))
     };
     wanted.iter().map(find).collect()
 }
 
 /// The line on which the record at `byte` starts. The reader's own count is off after blank lines and in files with
-/// two-character line ends, so the file is read again up to there; it happens once, before the end.
+/// two-character line ends, so the file is read again up to there; this happens once, before the program ends.
 fn line_of(path: &Path, byte: u64) -> usize {
     let bytes = std::fs::read(path).unwrap_or_default();
     let start = (byte as usize).min(bytes.len());
@@ -79,7 +83,7 @@ fn read_csv(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), 
     };
     let mut reader = csv::Reader::from_reader(std::io::BufReader::new(file));
     let head: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_string).collect();
-    let places = columns(path, &head, wanted)?;
+    let places = columns(path.display(), &head, wanted)?;
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(broken)? {
         let cell = |&i: &usize| match record.get(i) {
@@ -102,7 +106,7 @@ fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<
     let reader = SerializedFileReader::new(file).map_err(broken)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let head: Vec<String> = fields.iter().map(|f| f.name().to_string()).collect();
-    let places = columns(path, &head, wanted)?;
+    let places = columns(path.display(), &head, wanted)?;
     for (number, row) in reader.get_row_iter(None).map_err(broken)?.enumerate() {
         let row = row.map_err(broken)?;
         let place = || format!("{}: row {}", path.display(), number + 1);

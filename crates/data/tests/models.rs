@@ -1,4 +1,4 @@
-//! model.json: written by a study, read back, and at work on new rows.
+//! model.json: written by a study, read back, and used to predict new rows.
 
 use undertone_core::study::Study;
 use undertone_data::{DataError, FittedModel, Model};

@@ -1,79 +1,15 @@
-//! Beyond the paper: free rounds beside zCDP-NFL, at the same (epsilon, delta), with the same 200 messages and the same tuning
+//! Beyond the paper: free rounds compared with zCDP-NFL, at the same (epsilon, delta), with the same 200 messages and the same tuning
 //! effort, over a grid of problems, budgets, networks and features.
 
 use std::fmt::Write;
 
-use crate::figures::Runs;
+use crate::grid::{INGREDIENT_EPSILON, cells, ingredient_places, settings};
+use crate::runs::Runs;
 use crate::verdict::{Claim, Comparison, Ratio, Verdict, ratio};
-use crate::{Case, EPSILONS, Ingredient, Method, Problem, Setting, Topology};
-use undertone_sim::plot::{Chart, Curve, PALETTE};
+use crate::{Case, EPSILONS, Ingredient, Method, Setting, Task, Topology};
+use undertone_sim::plot::{Chart, Curve, PALETTE, PlotError};
 
-const TOPOLOGIES: [Topology; 3] = [Topology::Degree(3), Topology::Degree(8), Topology::Ring];
-const CONDITIONS: [f64; 2] = [1.0, 100.0];
-/// The budget at which ingredients are taken out one by one.
-const INGREDIENT_EPSILON: f64 = 1.0;
-
-/// The networks and data of the grid; `full` adds those with 500 clients.
-fn settings(full: bool) -> Vec<Setting> {
-    let sizes: &[usize] = if full { &[50, 500] } else { &[50] };
-    let mut settings = Vec::new();
-    for &clients in sizes {
-        for condition in CONDITIONS {
-            settings.extend(TOPOLOGIES.map(|topology| Setting { clients, topology, condition }));
-        }
-    }
-    settings
-}
-
-/// The cells of the grid, each with free rounds in it.
-fn cells(full: bool) -> Vec<Case> {
-    let mut cells = Vec::new();
-    for setting in settings(full) {
-        for problem in Problem::ALL {
-            cells.extend(EPSILONS.map(|epsilon| Case { setting, problem, method: Method::FreeRounds, epsilon }));
-        }
-    }
-    cells
-}
-
-/// Where ingredients are taken out: the paper's network, with features alike and not.
-fn ingredient_places() -> Vec<Case> {
-    let (method, epsilon) = (Method::FreeRounds, INGREDIENT_EPSILON);
-    let mut places = Vec::new();
-    for condition in CONDITIONS {
-        let setting = Setting { condition, ..Setting::PAPER };
-        places.extend(Problem::ALL.map(|problem| Case { setting, problem, method, epsilon }));
-    }
-    places
-}
-
-/// Whether a problem has any use for an ingredient: without a regulariser there is no prox.
-fn is_used(ingredient: Ingredient, problem: Problem) -> bool {
-    ingredient != Ingredient::Prox || problem != Problem::Lad
-}
-
-/// Where zCDP-NFL is also shown on equal terms: on the paper's network.
-fn has_equal_terms(cell: &Case) -> bool {
-    Setting { condition: 1.0, ..cell.setting } == Setting::PAPER
-}
-
-/// All runs of this section.
-pub fn cases(full: bool) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for cell in cells(full) {
-        cases.extend([cell, Case { method: Method::Zcdp, ..cell }]);
-        if has_equal_terms(&cell) {
-            cases.push(Case { method: Method::ZcdpEqual, ..cell });
-        }
-    }
-    for place in ingredient_places() {
-        let used = Ingredient::ALL.into_iter().filter(|ingredient| is_used(*ingredient, place.problem));
-        cases.extend(used.map(|ingredient| Case { method: Method::Without(ingredient), ..place }));
-    }
-    cases
-}
-
-/// By how much zCDP-NFL has the larger error, in one cell.
+/// The error of zCDP-NFL divided by that of free rounds, in one cell.
 fn gain(runs: &Runs, cell: &Case, rival: Method) -> Option<Ratio> {
     ratio(runs, &Case { method: rival, ..*cell }, Method::FreeRounds)
 }
@@ -86,16 +22,16 @@ fn topology(topology: Topology) -> String {
 }
 
 fn features(condition: f64) -> String {
-    if condition == 1.0 { "features alike".into() } else { format!("feature variances 1 to 1/{condition}") }
+    if condition == 1.0 { "equal feature variances".into() } else { format!("feature variances 1 to 1/{condition}") }
 }
 
 fn place(cell: &Case) -> String {
     let Setting { clients, condition, .. } = cell.setting;
     let network = topology(cell.setting.topology);
-    format!("{}, {clients} clients, {network}, {}, epsilon {}", cell.problem.title(), features(condition), cell.epsilon)
+    format!("{}, {clients} clients, {network}, {}, epsilon {}", cell.task.title(), features(condition), cell.epsilon)
 }
 
-/// What was aimed at, judged.
+/// The goals, judged.
 pub fn claims(runs: &Runs, full: bool) -> Vec<Claim> {
     vec![goal(runs), never_worse(runs, full)]
 }
@@ -103,21 +39,21 @@ pub fn claims(runs: &Runs, full: bool) -> Vec<Claim> {
 fn goal(runs: &Runs) -> Claim {
     let mut measured = Vec::new();
     let mut outcomes = Vec::new();
-    for (problem, factor) in [(Problem::ElasticNet, 10.0), (Problem::Lad, 20.0), (Problem::Ridge, 10.0)] {
-        let cell = Case { setting: Setting::PAPER, problem, method: Method::FreeRounds, epsilon: INGREDIENT_EPSILON };
+    for (task, factor) in [(Task::ElasticNet, 10.0), (Task::Lad, 20.0), (Task::Ridge, 10.0)] {
+        let cell = Case { setting: Setting::PAPER, task, method: Method::FreeRounds, epsilon: INGREDIENT_EPSILON };
         for rival in [Method::Zcdp, Method::ZcdpEqual] {
             let Some(gain) = gain(runs, &cell, rival) else { continue };
             if rival == Method::Zcdp {
                 outcomes.push(judge(gain, factor));
             }
             let name = rival.label();
-            measured.push(format!("{}, epsilon 1: {name} has {} (goal: {factor})", problem.title(), gain.text()));
+            measured.push(format!("{}, epsilon 1: {name} has {} (goal: {factor})", task.title(), gain.text()));
         }
     }
     Claim {
         text: "Free rounds has at most a tenth of the error of zCDP-NFL on elastic net and ridge, and a twentieth on LAD, at \
                epsilon 1.",
-        rule: "holds where zCDP-NFL has more than so many times the error, with 95% confidence; \"equal terms\" gives zCDP-NFL \
+        rule: "holds where zCDP-NFL has more than this multiple of the error, with 95% confidence; \"equal terms\" gives zCDP-NFL \
                exact accounting and averaging too, and is not part of the judgement",
         measured,
         verdict: Verdict::of(&outcomes),
@@ -173,25 +109,25 @@ fn never_worse(runs: &Runs, full: bool) -> Claim {
 
 /// Gains over zCDP-NFL by budget, on the paper's network and data.
 pub fn chart(runs: &Runs) -> Chart {
-    let curve = |index: usize, problem: Problem, rival: Method| {
+    let curve = |index: usize, task: Task, rival: Method| {
         let point = |(x, &epsilon): (usize, &f64)| {
-            let cell = Case { setting: Setting::PAPER, problem, method: Method::FreeRounds, epsilon };
+            let cell = Case { setting: Setting::PAPER, task, method: Method::FreeRounds, epsilon };
             gain(runs, &cell, rival).map(|gain| (x as f64, gain.mean, gain.low, gain.high))
         };
         Curve {
-            name: format!("{}, {}", problem.name(), if rival == Method::Zcdp { "the paper's" } else { "equal terms" }),
+            name: format!("{}, {}", task.name(), if rival == Method::Zcdp { "the paper's" } else { "equal terms" }),
             color: PALETTE[index],
             points: EPSILONS.iter().enumerate().filter_map(point).collect(),
         }
     };
     let rivals = [Method::Zcdp, Method::ZcdpEqual];
-    let pairs = rivals.into_iter().flat_map(|rival| Problem::ALL.map(|problem| (problem, rival)));
+    let pairs = rivals.into_iter().flat_map(|rival| Task::ALL.map(|task| (task, rival)));
     Chart {
-        title: "How many times the error of free rounds zCDP-NFL has".into(),
+        title: "Error of zCDP-NFL divided by that of free rounds".into(),
         x_label: "total epsilon (at delta 1e-5)".into(),
         y_label: "ratio of errors, with its 95% interval".into(),
         x_names: EPSILONS.iter().map(f64::to_string).collect(),
-        curves: pairs.enumerate().map(|(i, (problem, rival))| curve(i, problem, rival)).collect(),
+        curves: pairs.enumerate().map(|(i, (task, rival))| curve(i, task, rival)).collect(),
     }
 }
 
@@ -201,9 +137,8 @@ pub fn csv(runs: &Runs, full: bool) -> String {
     let mut row = |cell: &Case, rival: Method| {
         let Some(Ratio { mean, low, high }) = gain(runs, cell, rival) else { return };
         let Setting { clients, topology, condition } = cell.setting;
-        let (topology, problem, rival) = (topology.name(), cell.problem.name(), rival.name());
-        let _ =
-            writeln!(text, "{clients},{topology},{condition},{problem},{},{rival},{mean},{low},{high}", cell.epsilon);
+        let (topology, task, rival) = (topology.name(), cell.task.name(), rival.name());
+        let _ = writeln!(text, "{clients},{topology},{condition},{task},{},{rival},{mean},{low},{high}", cell.epsilon);
     };
     for cell in cells(full) {
         row(&cell, Method::Zcdp);
@@ -216,23 +151,23 @@ pub fn csv(runs: &Runs, full: bool) -> String {
 }
 
 /// The section of the report.
-pub fn section(runs: &Runs, full: bool) -> Result<String, String> {
+pub fn section(runs: &Runs, full: bool) -> Result<String, PlotError> {
     let mut body = format!(
         "<figure>{}<figcaption>beyond.svg, beyond.csv: the paper's network and data</figcaption></figure>",
         chart(runs).svg()?
     );
-    body += "<h3>The grid</h3><p class=lead>How many times the error of free rounds tuned zCDP-NFL has, with the 95% interval; above 1, \
+    body += "<h3>The grid</h3><p class=lead>The error of tuned zCDP-NFL divided by that of free rounds, with the 95% interval; above 1, \
              free rounds is better. On the paper's network there is a second line: there zCDP-NFL has exact accounting and \
              averaging too.</p><div class=wide><table>";
     let head: String = EPSILONS.iter().map(|epsilon| format!("<th>epsilon {epsilon}")).collect();
     let _ = write!(body, "<tr><th>clients<th>network<th>features<th>problem{head}");
     for setting in settings(full) {
-        for problem in Problem::ALL {
+        for task in Task::ALL {
             let Setting { clients, condition, .. } = setting;
             let network = topology(setting.topology);
-            let _ = write!(body, "<tr><td>{clients}<td>{network}<td>{}<td>{}", features(condition), problem.name());
+            let _ = write!(body, "<tr><td>{clients}<td>{network}<td>{}<td>{}", features(condition), task.name());
             for epsilon in EPSILONS {
-                let cell = Case { setting, problem, method: Method::FreeRounds, epsilon };
+                let cell = Case { setting, task, method: Method::FreeRounds, epsilon };
                 let lines: Vec<String> = [Method::Zcdp, Method::ZcdpEqual]
                     .iter()
                     .filter_map(|rival| gain(runs, &cell, *rival))
@@ -243,11 +178,11 @@ pub fn section(runs: &Runs, full: bool) -> Result<String, String> {
         }
     }
     body += "</table></div>";
-    body += "<h3>What each part contributes</h3><p class=lead>How many times the error grows when one part is taken out and all else is \
-             tuned anew with the same effort, at epsilon 1 on the paper's network. A search has luck of its own: two that are alike may end a \
-             factor of two apart, so smaller differences say little.</p><div class=wide><table><tr><th>without";
+    body += "<h3>What each part contributes</h3><p class=lead>The factor by which the error grows when one part is removed and all else is \
+             tuned again with the same effort, at epsilon 1 on the paper's network. A search is random: two equivalent ones may differ by a \
+             factor of two, so smaller differences are not significant.</p><div class=wide><table><tr><th>without";
     for cell in ingredient_places() {
-        let _ = write!(body, "<th>{}, {}", cell.problem.name(), features(cell.setting.condition));
+        let _ = write!(body, "<th>{}, {}", cell.task.name(), features(cell.setting.condition));
     }
     for ingredient in Ingredient::ALL {
         let _ = write!(body, "<tr><td>{}", ingredient.title());

@@ -1,8 +1,12 @@
 //! The experiments of the paper's section V, what goes beyond it, and the parameters that tuning found for them.
 
-use undertone_core::study::{Document, Study, StudyError};
-
-use undertone_plan::tune::{Candidate, Knob, Parameters};
+use undertone_core::graph::GraphSpec;
+use undertone_core::knob::Value;
+use undertone_core::loss::{Absolute, Squared};
+use undertone_core::privacy::Accountant;
+use undertone_core::regularizer::Regularizer;
+use undertone_core::study::{DataSpec, PrivacySpec, Redraw, RegularizerSpec, Study, StudyError, StudySpec};
+use undertone_plan::tune::{Candidate, Parameters};
 
 /// The delta of every experiment.
 pub const DELTA: f64 = 1e-5;
@@ -13,9 +17,9 @@ pub const LEARNING_EPSILON: f64 = 5.0;
 /// T.
 pub const ROUNDS: u32 = 200;
 
-/// The problems of section V.
+/// The tasks of section V.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Problem {
+pub enum Task {
     /// Squared loss with l1 and squared l2 regularisers.
     ElasticNet,
     /// Least absolute deviations.
@@ -24,43 +28,46 @@ pub enum Problem {
     Ridge,
 }
 
-impl Problem {
+impl Task {
     /// All of them, in the order of the paper.
-    pub const ALL: [Problem; 3] = [Problem::ElasticNet, Problem::Lad, Problem::Ridge];
+    pub const ALL: [Task; 3] = [Task::ElasticNet, Task::Lad, Task::Ridge];
 
     /// The word in file names.
     pub fn name(self) -> &'static str {
         match self {
-            Problem::ElasticNet => "elastic-net",
-            Problem::Lad => "lad",
-            Problem::Ridge => "ridge",
+            Task::ElasticNet => "elastic-net",
+            Task::Lad => "lad",
+            Task::Ridge => "ridge",
         }
     }
 
     /// The words in titles.
     pub fn title(self) -> &'static str {
         match self {
-            Problem::ElasticNet => "Elastic net",
-            Problem::Lad => "Least absolute deviations",
-            Problem::Ridge => "Ridge regression",
+            Task::ElasticNet => "Elastic net",
+            Task::Lad => "Least absolute deviations",
+            Task::Ridge => "Ridge regression",
         }
     }
 
-    fn table(self) -> &'static str {
+    /// The loss and the regulariser, on data and a graph.
+    fn spec(self, data: DataSpec, graph: GraphSpec) -> StudySpec {
         match self {
-            Problem::ElasticNet => {
-                "loss = \"squared\"\nregularizer = \"elastic-net\"\nlambda1 = \"paper\"\nlambda2 = 1.0\n"
-            }
-            Problem::Lad => "loss = \"absolute\"\n",
-            Problem::Ridge => "loss = \"squared\"\nregularizer = \"l2\"\n",
+            Task::ElasticNet => StudySpec {
+                regularizer: RegularizerSpec::PaperRule { l2: 1.0 },
+                lambda: 1.0,
+                ..StudySpec::new(Squared, data, graph)
+            },
+            Task::Lad => StudySpec::new(Absolute, data, graph),
+            Task::Ridge => StudySpec::new(Squared, data, graph).regularizer(Regularizer::SquaredL2, 1.0),
         }
     }
 
-    /// The methods shown in the figures of this problem.
+    /// The methods shown in the figures of this task.
     pub fn methods(self) -> &'static [Method] {
         use Method::*;
         match self {
-            Problem::Ridge => &[Zcdp, Dp, GradConstant, GradSqrt, PAdmm, PAdmmUnclipped, FreeRounds],
+            Task::Ridge => &[Zcdp, Dp, GradConstant, GradSqrt, PAdmm, PAdmmUnclipped, FreeRounds],
             _ => &[Zcdp, Dp, GradConstant, GradSqrt, FreeRounds],
         }
     }
@@ -89,7 +96,7 @@ pub enum Method {
     Without(Ingredient),
 }
 
-/// What free rounds is made of, besides its free rounds.
+/// The parts of free rounds, besides its free rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ingredient {
     /// The exact accountant; without it, the paper's.
@@ -131,15 +138,15 @@ impl Ingredient {
 }
 
 /// What zCDP-NFL tunes.
-const ADMM: &[Knob] = &[Knob::RHO, Knob::ETA, Knob::CLIP, Knob::TAU, Knob::DECAY];
+const ADMM: &[&str] = &["rho", "eta", "clip", "tau", "decay"];
 /// What the subgradient method tunes.
-const GRADIENT: &[Knob] = &[Knob::ETA, Knob::CLIP, Knob::TAU];
+const GRADIENT: &[&str] = &["eta", "clip", "tau"];
 /// What P-ADMM tunes.
-const EXACT_ADMM: &[Knob] = &[Knob::RHO, Knob::CLIP, Knob::TAU];
+const EXACT_ADMM: &[&str] = &["rho", "clip", "tau"];
 
-/// The knobs of free rounds but for those named.
+/// What free rounds tunes, with the parts named.
 macro_rules! free_rounds {
-    ($($knob:ident),*) => { &[Knob::DATA_ROUNDS, Knob::LARGE_ETA, Knob::CLIP, Knob::ANY_DECAY $(, Knob::$knob)*] };
+    ($($name:literal),*) => { &["data_rounds", "eta", "clip", "decay" $(, $name)*] };
 }
 
 impl Method {
@@ -191,34 +198,38 @@ impl Method {
 
     /// How it is tuned.
     pub fn candidate(self) -> Candidate {
-        const PAPER: &str = "privacy.accountant=paper";
-        const FREE: &str = "algorithm={name=\"free-rounds\"}";
-        let (fixed, knobs): (&'static [&'static str], &'static [Knob]) = match self {
-            Method::Zcdp => (&["algorithm={name=\"zcdp-nfl\"}", PAPER], ADMM),
-            Method::Dp => (&["algorithm={name=\"dp-nfl\"}", PAPER], ADMM),
-            Method::GradConstant => (&["algorithm={name=\"zcdp-grad-nfl\", decay=\"constant\"}", PAPER], GRADIENT),
-            Method::GradSqrt => (&["algorithm={name=\"zcdp-grad-nfl\", decay=\"sqrt\"}", PAPER], GRADIENT),
-            Method::PAdmm => (&["algorithm={name=\"p-admm\"}", PAPER], EXACT_ADMM),
-            Method::PAdmmUnclipped => (&["algorithm={name=\"p-admm-unclipped\"}", PAPER], EXACT_ADMM),
-            Method::ZcdpEqual => (
-                &["algorithm={name=\"zcdp-nfl\"}"],
-                &[Knob::RHO, Knob::ETA, Knob::CLIP, Knob::TAU, Knob::DECAY, Knob::AVERAGE],
-            ),
-            Method::FreeRounds => (&[FREE], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE)),
-            Method::Without(Ingredient::Accounting) => (&[FREE, PAPER], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE)),
+        let of =
+            |algorithm, searched| Candidate { name: self.name(), algorithm, accountant: None, fixed: &[], searched };
+        let by_paper = |candidate| Candidate { accountant: Some(Accountant::Paper), ..candidate };
+        const ALL: &[&str] = free_rounds!("tau", "momentum", "average");
+        let free = of("free-rounds", ALL);
+        match self {
+            Method::Zcdp => by_paper(of("zcdp-nfl", ADMM)),
+            Method::Dp => Candidate { accountant: Some(Accountant::Classic), ..of("zcdp-nfl", ADMM) },
+            Method::GradConstant => {
+                Candidate { fixed: &[("decay", Value::Word("constant"))], ..by_paper(of("zcdp-grad-nfl", GRADIENT)) }
+            }
+            Method::GradSqrt => {
+                Candidate { fixed: &[("decay", Value::Word("sqrt"))], ..by_paper(of("zcdp-grad-nfl", GRADIENT)) }
+            }
+            Method::PAdmm => by_paper(of("p-admm", EXACT_ADMM)),
+            Method::PAdmmUnclipped => by_paper(of("p-admm-unclipped", EXACT_ADMM)),
+            Method::ZcdpEqual => of("zcdp-nfl", &["rho", "eta", "clip", "tau", "decay", "average"]),
+            Method::FreeRounds => free,
+            Method::Without(Ingredient::Accounting) => by_paper(free),
             Method::Without(Ingredient::Averaging) => {
-                (&[FREE, "algorithm.average=0"], free_rounds!(STEEP_TAU, MOMENTUM))
+                let fixed = &[("average", Value::Number(0.0))];
+                Candidate { fixed, searched: free_rounds!("tau", "momentum"), ..free }
             }
-            Method::Without(Ingredient::Allocation) => (&[FREE], free_rounds!(MOMENTUM, AVERAGE)),
-            Method::Without(Ingredient::Momentum) => (&[FREE], free_rounds!(STEEP_TAU, AVERAGE)),
-            Method::Without(Ingredient::Prox) => {
-                (&[FREE, "algorithm.prox=false"], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE))
+            Method::Without(Ingredient::Allocation) => {
+                Candidate { searched: free_rounds!("momentum", "average"), ..free }
             }
+            Method::Without(Ingredient::Momentum) => Candidate { searched: free_rounds!("tau", "average"), ..free },
+            Method::Without(Ingredient::Prox) => Candidate { fixed: &[("prox", Value::Flag(false))], ..free },
             Method::Without(Ingredient::Acceleration) => {
-                (&[FREE, "algorithm.mixing=metropolis"], free_rounds!(STEEP_TAU, MOMENTUM, AVERAGE))
+                Candidate { fixed: &[("mixing", Value::Word("metropolis"))], ..free }
             }
-        };
-        Candidate { fixed, knobs }
+        }
     }
 }
 
@@ -227,18 +238,18 @@ impl Method {
 pub struct Setting {
     /// K.
     pub clients: usize,
-    /// Who speaks with whom.
+    /// The communication graph.
     pub topology: Topology,
     /// Ratio of the largest to the least variance of a feature.
     pub condition: f64,
 }
 
-/// Who speaks with whom.
+/// The communication graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
     /// Random, with this mean degree.
     Degree(u32),
-    /// Each with the one before and the one after.
+    /// Each client with the previous and the next one.
     Ring,
 }
 
@@ -253,7 +264,7 @@ impl Topology {
 }
 
 impl Setting {
-    /// The paper's: 50 clients, 3 neighbours on average, features alike.
+    /// The paper's: 50 clients, 3 neighbours on average, equal feature variances.
     pub const PAPER: Setting = Setting { clients: 50, topology: Topology::Degree(3), condition: 1.0 };
 
     /// The word in tables of tuned parameters.
@@ -265,38 +276,36 @@ impl Setting {
 /// One comparison: what is solved, where, by which method, at which total epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Case {
-    /// Where.
+    /// The network and the data.
     pub setting: Setting,
     /// What is solved.
-    pub problem: Problem,
-    /// By which method.
+    pub task: Task,
+    /// The method.
     pub method: Method,
-    /// At which total epsilon.
+    /// The total epsilon.
     pub epsilon: f64,
 }
 
 impl Case {
     /// The study of this case, if these parameters can be used together.
     pub fn study(&self, parameters: &Parameters, seed: u64, trials: u32) -> Result<Study, StudyError> {
-        let Case { setting, problem, method, epsilon } = *self;
+        let Case { setting, task, method, epsilon } = *self;
+        let Setting { clients, condition, .. } = setting;
+        let data = DataSpec::Synthetic { clients, records: vec![50], features: 8, noise: 0.1, condition };
         let graph = match setting.topology {
-            Topology::Degree(degree) => format!("kind = \"random\"\nmean_degree = {degree}"),
-            Topology::Ring => "kind = \"ring\"".into(),
+            Topology::Degree(degree) => GraphSpec::Random { mean_degree: degree.into() },
+            Topology::Ring => GraphSpec::Ring,
         };
         let place = if setting == Setting::PAPER { String::new() } else { format!("-{}", setting.name()) };
-        let text = format!(
-            "name = \"{}-{}-eps{epsilon}{place}\"\nseed = {seed}\nrounds = {ROUNDS}\n[problem]\n{}\
-             [data]\nsource = \"synthetic\"\nclients = {}\nrecords = 50\nfeatures = 8\nnoise = 0.1\ncondition = {}\n\
-             [graph]\n{graph}\n[privacy]\nepsilon = {epsilon}\ndelta = {DELTA}\n\
-             [simulation]\ntrials = {trials}\nredraw = \"all\"\n",
-            problem.name(),
-            method.name(),
-            problem.table(),
-            setting.clients,
-            setting.condition,
-        );
-        let mut document = Document::parse(&text, "experiment")?;
-        parameters.apply(&method.candidate(), &mut document)?;
-        Study::read(&document)
+        let mut spec = task
+            .spec(data, graph)
+            .name(format!("{}-{}-eps{epsilon}{place}", task.name(), method.name()))
+            .seed(seed)
+            .rounds(ROUNDS)
+            .privacy(PrivacySpec::epsilon(epsilon, DELTA))
+            .trials(trials);
+        spec.simulation.redraw = Redraw::All;
+        method.candidate().apply(parameters, &mut spec);
+        spec.check()
     }
 }

@@ -1,8 +1,11 @@
-//! The page that `undertone reproduce` leaves: one HTML file that needs nothing else.
+//! The page that `undertone reproduce` writes: one self-contained HTML file.
 
 use std::fmt::Write;
 
-use crate::figures::{Figure, Runs};
+use undertone_sim::plot::PlotError;
+
+use crate::figure::Figure;
+use crate::runs::Runs;
 use crate::verdict::{Claim, Rates, Verdict, claims};
 use crate::{DELTA, ROUNDS, beyond};
 
@@ -25,7 +28,7 @@ td, th { border-bottom: 1px solid var(--line); padding: .25rem .7rem; text-align
 @media print { body { font-size: 11pt; max-width: none } }
 ";
 
-/// What a page is made of.
+/// The contents of a page.
 pub struct Content<'a> {
     /// The figures.
     pub figures: &'a [Figure],
@@ -44,15 +47,15 @@ pub struct Content<'a> {
 }
 
 /// The whole page.
-pub fn page(content: &Content) -> Result<String, String> {
+pub fn page(content: &Content) -> Result<String, PlotError> {
     let Content { figures, runs, rates, comparison, seed, trials, .. } = *content;
     let mut body = String::new();
-    body += "<h1>Private networked federated learning, section V, redrawn</h1>";
+    body += "<h1>Private networked federated learning, section V, reproduced</h1>";
     let _ = write!(
         body,
         "<p class=lead>50 clients, 3 neighbours on average, 50 records of 8 features each, {ROUNDS} rounds, delta {DELTA:e}. Every method \
-         spends the same total (epsilon, delta), by the paper's accounting but for free rounds, and {comparison}. \
-         {trials} trials, each with its own data, graph and noise; bands hold the middle 80% of them. Seed {seed}.</p>"
+         spends the same total (epsilon, delta), by the paper's accounting except for free rounds, and {comparison}. \
+         {trials} trials, each with its own data, graph and noise; bands show the middle 80% of them. Seed {seed}.</p>"
     );
     body += "<h2>What the paper claims, and what was found</h2><p class=lead>Ratios of errors are geometric means over trials, each trial \
              compared with itself, with their 95% intervals; <code>trials.csv</code> holds the errors.</p>";
@@ -72,10 +75,10 @@ pub fn page(content: &Content) -> Result<String, String> {
     );
     body += "<p class=lead>The error is the paper's: the sum over clients of the squared distance of w, before its noise, from the central \
              solution, divided by the squared norm of the latter. The closed form of P-ADMM does not enforce the clip that its noise assumes: \
-             it is not private. Free rounds is not in the paper: it touches the records in a few rounds only, mixes in the others, and in the last \
+             it is not private. Free rounds is not in the paper: it reads the records in a few data rounds, mixes in the others, and in the last \
              round releases the average of its latest points, which is the step at the end of its curve.</p>";
     if let Some((grid, full)) = content.beyond {
-        body += "<h2>Beyond the paper</h2><p class=lead>Free rounds beside zCDP-NFL: the same (epsilon, delta), the same 200 messages, the same \
+        body += "<h2>Beyond the paper</h2><p class=lead>Free rounds compared with zCDP-NFL: the same (epsilon, delta), the same 200 messages, the same \
                  tuning effort, the same data in each trial.</p>";
         for claim in beyond::claims(grid, full) {
             body += &claim_card(&claim);
@@ -86,7 +89,7 @@ pub fn page(content: &Content) -> Result<String, String> {
     body += &parameters(runs);
     Ok(format!(
         "<!doctype html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport content=\"width=device-width, initial-scale=1\">\
-         <title>Section V, redrawn by Undertone</title><style>{STYLE}</style></head>\n<body>{body}</body></html>\n"
+         <title>Section V, reproduced by Undertone</title><style>{STYLE}</style></head>\n<body>{body}</body></html>\n"
     ))
 }
 
@@ -109,8 +112,8 @@ fn claim_card(claim: &Claim) -> String {
 fn parameters(runs: &Runs) -> String {
     let mut rows = String::new();
     for run in runs.iter() {
-        let (problem, method, parameters) = (run.case.problem.title(), run.case.method.name(), run.parameters.text());
-        let _ = write!(rows, "<tr><td>{problem}<td>{method}<td>{}<td>{parameters}", run.case.epsilon);
+        let (task, method, parameters) = (run.case.task.title(), run.case.method.name(), run.parameters.text());
+        let _ = write!(rows, "<tr><td>{task}<td>{method}<td>{}<td>{parameters}", run.case.epsilon);
     }
     format!(
         "<p class=lead>Each row is a study in the folder <code>studies</code> that <code>undertone simulate</code> runs again.</p>\

@@ -5,10 +5,12 @@ use std::fmt::Write;
 use rayon::prelude::*;
 use undertone_core::study::{Document, StudyError};
 
-use crate::figures::Figure;
-use crate::{Case, Method, Setting, Topology, beyond};
-use undertone_plan::tune::{Judged, Knob, NEARBY, Parameters, Stage, THOROUGH, WIDE, tune};
-use undertone_sim::run::{Progress, Shared, run_sharing};
+use crate::figure::Figure;
+use crate::{Case, Method, Setting, Topology, grid};
+use undertone_core::knob::Scale;
+use undertone_core::watch::{Unwatched, Watch};
+use undertone_plan::tune::{Dial, Judged, NEARBY, Parameters, Stage, THOROUGH, WIDE, tune};
+use undertone_sim::run::{Shared, run_sharing};
 
 /// Tuning uses the seeds from here on, ten of them; figures refuse to use them.
 pub const SEED: u64 = 7_777_777;
@@ -29,18 +31,21 @@ pub struct Tuned(Vec<(Case, Parameters)>);
 
 /// Everything that is tuned, small networks before large ones.
 fn all_cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = Figure::ALL.into_iter().flat_map(Figure::cases).chain(beyond::cases(true)).collect();
-    let name = |case: &Case| (case.setting.clients, case.setting.name(), case.problem.name(), case.method.name());
+    let mut cases: Vec<Case> = Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(true)).collect();
+    let name = |case: &Case| (case.setting.clients, case.setting.name(), case.task.name(), case.method.name());
     cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
     cases.dedup();
     cases
 }
 
-/// What is tuned. In 200 rounds nobody hears from the other side of a ring of 500, so there is no mixing to wait for.
-fn knobs(case: &Case) -> Vec<Knob> {
+/// What is tuned. 200 rounds are too few for information to cross a ring of 500, so there is no mixing to wait for.
+fn dials(case: &Case) -> Vec<Dial> {
     let hopeless = case.setting.topology == Topology::Ring && case.setting.clients > Setting::PAPER.clients;
-    let knob = |knob: &Knob| if hopeless && *knob == Knob::DATA_ROUNDS { Knob::MANY_DATA_ROUNDS } else { *knob };
-    case.method.candidate().knobs.iter().map(knob).collect()
+    let many = |dial: Dial| match dial.knob.name {
+        "data_rounds" if hopeless => Dial { scale: Scale::Count(50.0, 199.0), ..dial },
+        _ => dial,
+    };
+    case.method.candidate().dials().into_iter().map(many).collect()
 }
 
 /// The same comparison among fewer clients.
@@ -55,20 +60,23 @@ impl Tuned {
     }
 
     /// The same with `wanted` tuned anew.
-    pub fn anew(&self, wanted: &[Case], progress: Progress) -> Self {
+    pub fn anew(&self, wanted: &[Case], watch: &dyn Watch) -> Self {
         let shared = Shared::exact_only();
         let mut tuned = self.clone();
         let order: Vec<Case> = all_cases().into_iter().filter(|case| wanted.contains(case)).collect();
         for (done, case) in order.iter().enumerate() {
-            progress(done as f64 / order.len() as f64);
+            watch.progress(done as f64 / order.len() as f64);
+            if watch.is_cancelled() {
+                break;
+            }
             let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
-            let knobs = knobs(case);
+            let dials = dials(case);
             let search = |stages: &[Stage], start: Option<&Parameters>| {
-                tune(&knobs, stages, start, &build, Judged::Own, &shared)
+                tune(&dials, stages, start, &build, Judged::Own, &shared)
             };
             let found = match case.setting {
                 Setting { clients, .. } if clients == Setting::PAPER.clients => search(&THOROUGH, None),
-                // What suits a small ring is no start for a large one.
+                // The parameters of a small ring are not a good start for a large one.
                 Setting { topology: Topology::Ring, .. } => search(&WIDE, None),
                 _ => search(&NEARBY, Some(tuned.get(&smaller(case)))),
             };
@@ -85,12 +93,15 @@ impl Tuned {
     }
 
     /// The second preset, for what the figures need: all methods start equally fast.
-    pub fn matched(&self, figures: &[Figure], progress: Progress) -> Self {
+    pub fn matched(&self, figures: &[Figure], watch: &dyn Watch) -> Self {
         let shared = Shared::exact_only();
         let mut all = self.clone();
         let cases: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
         for (done, case) in cases.iter().enumerate() {
-            progress(done as f64 / cases.len() as f64);
+            watch.progress(done as f64 / cases.len() as f64);
+            if watch.is_cancelled() {
+                break;
+            }
             // Free rounds has no speed to match: it moves in few, large steps.
             if case.method != Method::FreeRounds {
                 let zcdp = self.get(&Case { method: Method::Zcdp, ..*case });
@@ -106,17 +117,17 @@ impl Tuned {
         &found.unwrap_or_else(|| panic!("{case:?} is not tuned")).1
     }
 
-    /// As TOML, the way it is committed; each method with the parameters that it has.
+    /// As TOML, in the committed form; each method with its own parameters.
     pub fn to_toml(&self, comment: &str) -> String {
         let mut text = format!("# {comment}\n");
         let mut head = String::new();
         for (case, parameters) in &self.0 {
-            let now = format!("[{}.{}.{}]", case.setting.name(), case.problem.name(), case.method.name());
+            let now = format!("[{}.{}.{}]", case.setting.name(), case.task.name(), case.method.name());
             if now != head {
                 let _ = writeln!(text, "\n{now}");
                 head = now;
             }
-            let values: Vec<String> = parameters.0.iter().map(|(knob, value)| knob.written(value)).collect();
+            let values: Vec<String> = parameters.0.iter().map(|(dial, value)| dial.written(*value)).collect();
             let _ = writeln!(text, "\"{}\" = {{ {} }}", case.epsilon, values.join(", "));
         }
         text
@@ -127,40 +138,40 @@ impl Tuned {
         let mut rows = Vec::new();
         for case in all_cases() {
             let mut place = document.reader();
-            for part in [&case.setting.name(), case.problem.name(), case.method.name(), &case.epsilon.to_string()] {
+            for part in [&case.setting.name(), case.task.name(), case.method.name(), &case.epsilon.to_string()] {
                 place = place.table_required(part)?;
             }
-            let knobs = case.method.candidate().knobs;
-            let values: Result<_, _> = knobs.iter().map(|knob| Ok((*knob, knob.read(&mut place)?))).collect();
+            let dials = case.method.candidate().dials().into_iter();
+            let values: Result<_, StudyError> = dials.map(|dial| Ok((dial, dial.read(&mut place)?))).collect();
             rows.push((case, Parameters(values?)));
         }
         Ok(Self(rows))
     }
 }
 
-/// The paper's way of comparing, as far as it says: the parameters of zCDP-NFL for all, but the rival's step size such
+/// The paper's comparison, as far as described: the parameters of zCDP-NFL for all, but the other method's step size such
 /// that it converges as fast at first, which here means over the first half of the rounds. For P-ADMM, which has no step
 /// size, the penalty.
 fn matched(case: &Case, zcdp: &Parameters, shared: &Shared) -> Parameters {
     let own = |parameters: &Parameters| {
-        let knobs = case.method.candidate().knobs;
-        let value = |key: &str| parameters.get(key).expect("zCDP-NFL has every knob of its rivals").to_string();
-        Parameters(knobs.iter().map(|knob| (*knob, value(knob.key))).collect())
+        let value =
+            |dial: Dial| (dial, parameters.get(dial.knob.name).expect("zCDP-NFL has every knob of the other methods"));
+        Parameters(case.method.candidate().dials().into_iter().map(value).collect())
     };
     let early = |case: &Case, parameters: &Parameters| {
-        let mut study = case.study(parameters, SEED, 3).ok()?;
-        study.simulation.metrics_every = MATCHED_ROUND;
-        let outcome = run_sharing(&study, shared, &|_| {}).ok()?;
-        Some(outcome.points.first()?.error?[0].mean)
+        let mut spec = case.study(parameters, SEED, 3).ok()?.spec().clone();
+        spec.simulation.metrics_every = MATCHED_ROUND;
+        let outcome = run_sharing(&spec.check().ok()?, shared, &Unwatched).ok()?;
+        Some(outcome.points.first()?.error?.w.mean)
     };
     let target = early(&Case { method: Method::Zcdp, ..*case }, zcdp);
-    // (eps,delta)DP-NFL is zCDP-NFL but for its noise.
+    // (eps,delta)DP-NFL is zCDP-NFL except for its noise.
     let Some(target) = target.filter(|_| ![Method::Zcdp, Method::Dp].contains(&case.method)) else {
         return own(zcdp);
     };
     let key = match case.method {
-        Method::PAdmm | Method::PAdmmUnclipped => "algorithm.rho",
-        _ => "algorithm.eta",
+        Method::PAdmm | Method::PAdmmUnclipped => "rho",
+        _ => "eta",
     };
     let at = |share: f64| own(&zcdp.with(key, share));
     let distance = |share: &f64| early(case, &at(*share)).map_or(f64::INFINITY, |error| (error / target).ln().abs());
@@ -180,36 +191,32 @@ fn matched(case: &Case, zcdp: &Parameters, shared: &Shared) -> Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LEARNING_EPSILON, Problem};
+    use crate::{LEARNING_EPSILON, Task};
     use undertone_plan::tune::error;
 
     #[test]
     fn the_committed_table_is_complete_and_prints_as_it_was_read() {
         let tuned = Tuned::committed();
-        assert!(tuned.to_toml(COMMENT) == TUNED, "the table prints otherwise than it was read");
+        assert!(tuned.to_toml(COMMENT) == TUNED, "the table is printed differently than it was read");
         for (case, parameters) in &tuned.0 {
             let study = case.study(parameters, 1, 2).unwrap();
-            assert_eq!(study.algorithm.clips(), case.method != Method::PAdmmUnclipped);
+            assert_eq!(study.algorithm().clips(), case.method != Method::PAdmmUnclipped);
         }
     }
 
     #[test]
     fn tuning_beats_the_middle_of_the_box_and_repeats() {
         let shared = Shared::exact_only();
-        let case = Case {
-            setting: Setting::PAPER,
-            problem: Problem::Lad,
-            method: Method::GradSqrt,
-            epsilon: LEARNING_EPSILON,
-        };
+        let case =
+            Case { setting: Setting::PAPER, task: Task::Lad, method: Method::GradSqrt, epsilon: LEARNING_EPSILON };
         let stages = [Stage { points: 30, trials: 2 }, Stage { points: 12, trials: 3 }];
         let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
-        let knobs = case.method.candidate().knobs;
-        let tuned = || tune(knobs, &stages, None, &build, Judged::Own, &shared);
+        let dials = case.method.candidate().dials();
+        let tuned = || tune(&dials, &stages, None, &build, Judged::Own, &shared);
         let best = tuned();
         assert_eq!(best, tuned());
-        let middle = tune(knobs, &[], None, &build, Judged::Own, &shared).parameters;
-        let unseen = |parameters: &Parameters| error(case.study(parameters, 1, 1).unwrap(), 3, Judged::Own, &shared);
+        let middle = tune(&dials, &[], None, &build, Judged::Own, &shared).parameters;
+        let unseen = |parameters: &Parameters| error(&case.study(parameters, 1, 1).unwrap(), 3, Judged::Own, &shared);
         assert!(unseen(&best.parameters) < 0.5 * unseen(&middle));
     }
 }

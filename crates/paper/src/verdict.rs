@@ -3,29 +3,32 @@
 //! Methods are compared trial by trial on the same data: the ratio of two errors is the geometric mean over trials, with
 //! the 95% interval of its logarithm's mean.
 
+use undertone_core::graph::GraphSpec;
+use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::records::Scratch;
-use undertone_core::study::Study;
+use undertone_core::study::{AlgorithmSpec, DataSpec, Study, StudySpec};
 
-use crate::figures::Runs;
-use crate::{Case, EPSILONS, LEARNING_EPSILON, Method, Problem, Setting};
+use crate::runs::Runs;
+use crate::{Case, EPSILONS, LEARNING_EPSILON, Method, Setting, Task};
+use undertone_core::watch::Unwatched;
 use undertone_sim::data::Population;
 use undertone_sim::plot::{Chart, Curve, PALETTE};
 use undertone_sim::run::{SimError, run};
 
-/// How a claim came out.
+/// The verdict on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// In every comparison.
     Holds,
     /// In some comparisons but not in all.
     Depends,
-    /// In no comparison, and at least one speaks against it.
+    /// In no comparison, and at least one contradicts it.
     DoesNotHold,
-    /// No comparison speaks clearly for it or against it.
+    /// No comparison clearly supports or contradicts it.
     Undecided,
 }
 
-/// How one comparison came out, with 95% confidence.
+/// The result of one comparison, with 95% confidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comparison {
     For,
@@ -59,9 +62,9 @@ impl Verdict {
 /// A claim with what was measured about it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claim {
-    /// What the paper says.
+    /// The paper's claim.
     pub text: &'static str,
-    /// When it counts as true.
+    /// The condition under which it holds.
     pub rule: &'static str,
     /// What was measured, one line per comparison.
     pub measured: Vec<String>,
@@ -87,12 +90,12 @@ impl Ratio {
         let n = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / n;
         let variance = logs.iter().map(|l| (l - mean) * (l - mean)).sum::<f64>() / (n - 1.0).max(1.0);
-        // One value says nothing about its spread.
+        // One value gives no information about its spread.
         let half = if logs.len() < 2 { f64::INFINITY } else { student_975(logs.len()) * (variance / n).sqrt() };
         Self { mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() }
     }
 
-    /// For readers.
+    /// For display.
     pub fn text(self) -> String {
         format!("{:.2} times the error ({:.2} to {:.2})", self.mean, self.low, self.high)
     }
@@ -111,25 +114,25 @@ fn student_975(n: usize) -> f64 {
     Z + (z3 + Z) / (4.0 * v) + (5.0 * Z.powi(5) + 16.0 * z3 + 3.0 * Z) / (96.0 * v * v)
 }
 
-/// The error of a case in terms of that of another method in its place.
+/// The error of another method divided by that of a case.
 pub fn ratio(runs: &Runs, case: &Case, to: Method) -> Option<Ratio> {
     let errors =
         |case: &Case| -> Option<Vec<f64>> { Some(runs.get(case)?.outcome.final_errors.iter().map(|e| e.w).collect()) };
     Some(Ratio::of(&errors(case)?, &errors(&Case { method: to, ..*case })?))
 }
 
-/// Judges a claim that rivals have at least `factor` times the error of zCDP-NFL.
+/// Judges a claim that other methods have at least `factor` times the error of zCDP-NFL.
 fn ahead(
     runs: &Runs,
     text: &'static str,
     rule: &'static str,
     factor: f64,
-    comparisons: &[(Problem, Method, f64)],
+    comparisons: &[(Task, Method, f64)],
 ) -> Option<Claim> {
     let mut measured = Vec::new();
     let mut outcomes = Vec::new();
-    for &(problem, rival, epsilon) in comparisons {
-        let case = Case { setting: Setting::PAPER, problem, method: rival, epsilon };
+    for &(task, rival, epsilon) in comparisons {
+        let case = Case { setting: Setting::PAPER, task, method: rival, epsilon };
         let Some(ratio) = ratio(runs, &case, Method::Zcdp) else {
             outcomes.push(Comparison::NotRun);
             continue;
@@ -143,7 +146,7 @@ fn ahead(
             Method::GradConstant => "zCDP-grad-NFL with constant steps",
             other => other.label(),
         };
-        measured.push(format!("{}, epsilon {epsilon}: {name} has {}", problem.title(), ratio.text()));
+        measured.push(format!("{}, epsilon {epsilon}: {name} has {}", task.title(), ratio.text()));
     }
     let missing = outcomes.iter().filter(|o| **o == Comparison::NotRun).count();
     if missing > 0 {
@@ -155,15 +158,15 @@ fn ahead(
 /// All claims that the runs can judge.
 pub fn claims(runs: &Runs, rates: &Rates) -> Vec<Claim> {
     let at = LEARNING_EPSILON;
-    let subgradient: Vec<_> = [Problem::ElasticNet, Problem::Lad]
+    let subgradient: Vec<_> = [Task::ElasticNet, Task::Lad]
         .into_iter()
         .flat_map(|p| [(p, Method::GradConstant, at), (p, Method::GradSqrt, at)])
         .collect();
-    let tradeoffs = [Problem::ElasticNet, Problem::Ridge];
+    let tradeoffs = [Task::ElasticNet, Task::Ridge];
     let mut classic: Vec<_> =
         tradeoffs.into_iter().flat_map(|p| EPSILONS.map(|epsilon| (p, Method::Dp, epsilon))).collect();
-    classic.push((Problem::Lad, Method::Dp, at));
-    let smooth: Vec<_> = EPSILONS.iter().map(|&epsilon| (Problem::Ridge, Method::PAdmm, epsilon)).collect();
+    classic.push((Task::Lad, Method::Dp, at));
+    let smooth: Vec<_> = EPSILONS.iter().map(|&epsilon| (Task::Ridge, Method::PAdmm, epsilon)).collect();
     let mut claims: Vec<Claim> = [
         ahead(
             runs,
@@ -224,19 +227,19 @@ impl Rates {
     /// Runs a smooth and a nonsmooth problem with the step sizes that theory supports.
     pub fn measure() -> Result<Self, SimError> {
         let cases = [
-            ("smooth, eta = 0.2, below one over the curvature", "squared", 1.0, "constant"),
-            ("nonsmooth, eta = 0.2/sqrt(n)", "absolute", 3.0, "sqrt"),
+            ("smooth, eta = 0.2, below one over the curvature", AnyLoss::from(Squared), 1.0, "constant"),
+            ("nonsmooth, eta = 0.2/sqrt(n)", Absolute.into(), 3.0, "sqrt"),
         ];
         let rate = |(name, loss, rho, decay)| {
             let mut points = Vec::new();
             for rounds in Self::ROUNDS {
-                let text = format!(
-                    "rounds = {rounds}\nprivacy = \"off\"\n[problem]\nloss = \"{loss}\"\n\
-                     [data]\nsource = \"synthetic\"\nclients = 50\nrecords = 50\nfeatures = 8\n\
-                     [graph]\nkind = \"random\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = {rho}\neta = 0.2\n\
-                     decay = \"{decay}\"\n[simulation]\nmetrics_every = {rounds}\n"
-                );
-                points.push((f64::from(rounds), gap(&Study::parse(&text, "rate").expect("a fixed study"))?));
+                let data = DataSpec::synthetic(50, 50, 8);
+                let mut spec =
+                    StudySpec::new(loss, data, GraphSpec::Random { mean_degree: 3.0 }).rounds(rounds).algorithm(
+                        AlgorithmSpec::named("zcdp-nfl").number("rho", rho).number("eta", 0.2).word("decay", decay),
+                    );
+                spec.simulation.metrics_every = rounds;
+                points.push((f64::from(rounds), gap(&spec.check().expect("a fixed study"))?));
             }
             let (slope, error) = fit(&points);
             Ok(Rate { name, points, slope, error })
@@ -259,7 +262,7 @@ impl Rates {
         Claim {
             text: "Without noise, the algorithm converges at a rate of O(1/n).",
             rule: "holds where the objective gap of the average of all rounds falls faster than n^-0.9, on one data set like \
-                   the paper's; theory covers n^-1 for smooth problems and n^-0.5 for others, and with noise there is a floor",
+                   the paper's; theory covers n^-1 for smooth problems and n^-0.5 for others, and noise limits the accuracy",
             measured: measured.collect(),
             verdict: Verdict::of(&outcomes),
         }
@@ -305,9 +308,9 @@ impl Rates {
 
 /// F(average over clients and rounds) - F(w_c) on the pooled problem.
 fn gap(study: &Study) -> Result<f64, SimError> {
-    let outcome = run(study, &|_| {})?;
+    let outcome = run(study, &Unwatched)?;
     let population = Population::load(study, 0)?;
-    let problem = study.problem(outcome.regularizer);
+    let problem = study.problem(|| 0.0);
     let mut scratch = Scratch::default();
     let clients = population.clients();
     let average = outcome.model.average.as_deref().expect("a simulation keeps the average");

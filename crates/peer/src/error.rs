@@ -10,7 +10,7 @@ use undertone_core::node::{RosterError, Stop};
 use undertone_core::privacy::UnitError;
 use undertone_data::DataError;
 
-/// A peer that could not start, or could not go on.
+/// A peer that could not start, or could not continue.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerError {
@@ -37,7 +37,7 @@ pub enum PeerError {
         source: StateError,
     },
     /// No key could be drawn.
-    #[error("the operating system gave no random key ({0})")]
+    #[error("the operating system returned no random key ({0})")]
     Random(#[source] getrandom::Error),
     /// The owner's limit does not allow the study.
     #[error(transparent)]
@@ -120,11 +120,11 @@ pub enum StateError {
     /// Results without the ledger that they were charged to.
     #[error(
         "holds files but no ledger, or an empty one; if its ledger was lost, what this data has spent is unknown and it must not \
-         take part in a study again; if the folder is a wrong one, give another"
+         take part in a study again; if this is the wrong folder, give another"
     )]
     NoLedger,
     /// The ledger could not be opened for writing.
-    #[error("cannot be opened for writing ({0}), and nothing is sent that is not recorded; make it writable")]
+    #[error("cannot be opened for writing ({0}), and nothing is sent without being recorded; make it writable")]
     LedgerUnwritable(#[source] io::Error),
     /// The ledger could not be opened for reading.
     #[error("cannot be read ({0}); give a state folder of a peer")]
@@ -139,13 +139,15 @@ pub enum StateError {
 #[non_exhaustive]
 pub enum LimitError {
     /// The study spends without bound.
-    #[error("--max-epsilon: this study has no privacy, so no limit can be kept")]
+    #[error("--max-epsilon: this study has no privacy, so no limit can be enforced")]
     NoPrivacy,
     /// The limit is no epsilon.
     #[error("--max-epsilon: {0}")]
     NotAnEpsilon(#[from] UnitError),
     /// The data was or would be released without safe noise.
-    #[error("--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be kept")]
+    #[error(
+        "--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be enforced"
+    )]
     Rehearsal,
     /// The study would spend more than is left.
     #[error(

@@ -1,4 +1,4 @@
-//! Key files: one line of 64 hexadecimal digits that nobody else may read.
+//! Key files: one line of 64 hexadecimal digits, readable only by the owner.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -34,7 +34,7 @@ pub fn read(path: &Path) -> Result<Identity, PeerError> {
     {
         use std::os::unix::fs::PermissionsExt;
         let mode = std::fs::metadata(path).map_err(|e| wrong(path, KeyError::Permissions(e)))?.permissions().mode();
-        // systemd hands credentials over in a folder of their own, readable by a group that only the service is in.
+        // systemd passes credentials in their own folder, readable by a group with only the service in it.
         let credential = std::env::var_os("CREDENTIALS_DIRECTORY").is_some_and(|dir| path.starts_with(dir));
         let forbidden = if credential { 0o007 } else { 0o077 };
         if mode & forbidden != 0 {

@@ -1,13 +1,31 @@
 //! One Undertone client on a real network and a real disk.
 //!
-//! The decisions are in [`undertone_core::node`]; this crate gives them a key file ([`keys`]), a state folder with the
-//! ledger ([`state`]), encrypted connections (`network`), numbers for operators ([`metrics`]) and a loop that ties them
-//! together ([`run`]).
+//! All decisions are made in [`undertone_core::node`], a state machine without IO. This crate gives it a key file
+//! ([`keys`]), a state folder with the ledger ([`state`]), encrypted connections between Ed25519 keys, numbers for operators
+//! ([`metrics`]) and the loop that ties them together ([`run`]).
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use undertone_core::study::Study;
+//! use undertone_peer::run::{Options, Source, run};
+//! use undertone_peer::keys;
+//!
+//! let study = Study::parse(&std::fs::read_to_string("study.toml")?, "study.toml")?;
+//! let identity = keys::read("lakeside.key".as_ref())?;
+//! let data = Source::File("mine.csv".into());
+//! let report = run(&Options::new(Arc::new(study), Arc::new(identity), data, "lakeside-state"), &mut |_| {})?;
+//! println!("epsilon {}, model in {}", report.statement["epsilon"], report.folder.display());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Nothing is sent that is not recorded.** Every release is durable in the ledger before its frame exists. After a crash
+//! the same call continues, and sends the same bytes. An error ([`PeerError`]) says what was wrong and what to do; no record
+//! is lost and no release is noised twice. [`Cancel`] ends a peer from another thread.
 
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 
-mod cancel;
+mod conversation;
 mod error;
 pub mod keys;
 mod limit;
@@ -17,5 +35,5 @@ mod results;
 pub mod run;
 pub mod state;
 
-pub use cancel::Cancel;
 pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};
+pub use undertone_core::watch::Cancel;

@@ -39,14 +39,14 @@ pub struct Metrics {
     registry: Registry,
 }
 
-/// Where a peer stands.
+/// The progress of a peer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Standing {
     /// n.
     pub round: u32,
     /// T.
     pub rounds: u32,
-    /// Neighbours that are left.
+    /// Remaining neighbours.
     pub neighbours: usize,
     /// How many of them are connected.
     pub connected: usize,

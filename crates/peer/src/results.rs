@@ -1,15 +1,15 @@
-//! What a peer leaves behind: the model, the frames behind it, what it spent, and contradictions it saw.
+//! The results of a peer: the model, the last releases, what it spent, and conflicting releases that it received.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use undertone_core::ledger::{Disk, Ledger};
-use undertone_core::node::Conflict;
+use undertone_core::ledger::Disk;
+use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::Rho;
+use undertone_core::study::Study;
 use undertone_data::{Model, mean};
 
 use crate::PeerError;
-use crate::run::Peer;
 use crate::state::write_whole;
 
 /// The last releases of a study that was finished before.
@@ -25,72 +25,86 @@ pub(crate) fn read_finals(results: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-impl<D: Disk> Peer<'_, D> {
-    /// model.json, and the frames behind it.
-    pub fn write_model(&self) -> Result<(), PeerError> {
-        let finals = self.node.finals();
+/// Where the results of a study go, and what they are about.
+pub(crate) struct Results<'a> {
+    pub study: &'a Study,
+    pub roster: &'a Roster,
+    pub folder: &'a Path,
+}
+
+impl Results<'_> {
+    /// model.json, and the frames it is computed from.
+    pub fn write_model<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
+        let finals = node.finals();
         let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
         let model = Model::new(self.study, mean(&flat, self.study.features()), None);
         let mut json = model.to_json(self.study);
         let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
         json["clients"] = json!(names);
-        write_whole(&self.results.join("model.json"), pretty(&json).as_bytes())?;
+        write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
         let mut frames = Vec::new();
-        for frame in self.node.final_frames() {
+        for frame in node.final_frames() {
             frames.extend((frame.len() as u32).to_le_bytes());
             frames.extend_from_slice(frame);
         }
-        write_whole(&self.results.join("finals"), &frames)
+        write_whole(&self.folder.join("finals"), &frames)
     }
 
-    /// Both sides of a contradiction, for whoever must judge it.
+    /// Two conflicting releases, for investigation.
     pub fn write_conflict(&self, conflict: &Conflict) -> Result<(), PeerError> {
         let name = self.roster.names.get(conflict.author as usize);
         let json = json!({
             "author": name,
             "id": self.roster.ids[conflict.author as usize].to_string(),
-            "study": hex::encode(self.digest.whole()),
+            "study": hex::encode(self.study.digest().whole()),
             "round": conflict.round,
             "first": hex::encode(&conflict.first),
             "second": hex::encode(&conflict.second),
             "both_signed": conflict.provable,
         });
         let file = format!("conflict-{}-{}.json", conflict.author, conflict.round);
-        write_whole(&self.results.join(file), pretty(&json).as_bytes())
+        write_whole(&self.folder.join(file), pretty(&json).as_bytes())
     }
 
-    /// What this peer spent, as statement.json holds it.
-    pub fn statement(&self, rehearsal: bool) -> Value {
-        let ledger: &Ledger<D> = self.node.ledger();
+    /// Writes what this peer spent to statement.json, and returns it.
+    pub fn write_statement<D: Disk>(&self, node: &Node<D>, rehearsal: bool) -> Result<Value, PeerError> {
+        let statement = self.statement(node, rehearsal);
+        write_whole(&self.folder.join("statement.json"), pretty(&statement).as_bytes())?;
+        Ok(statement)
+    }
+
+    /// The epsilon of a rho in this study; 0 without privacy.
+    pub fn epsilon(&self, rho: f64) -> f64 {
+        let Some(privacy) = self.study.privacy() else { return 0.0 };
+        Rho::new(rho).map_or(f64::NAN, |rho| privacy.accountant().epsilon(rho, privacy.delta()).get())
+    }
+
+    fn statement<D: Disk>(&self, node: &Node<D>, rehearsal: bool) -> Value {
+        let ledger = node.ledger();
         let run = ledger.run();
-        let standing = self.standing();
         let names =
             |ids: Vec<u32>| ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect::<Vec<_>>();
-        let total = ledger
-            .contents()
-            .spent()
-            .zip(self.study.privacy)
-            .and_then(|(rho, p)| Some(p.accountant.epsilon(Rho::new(rho).ok()?, p.delta).get()));
+        let total = ledger.contents().spent().filter(|_| self.study.privacy().is_some()).map(|rho| self.epsilon(rho));
         let protected = run.begin.protected;
         json!({
-            "study": self.study.name,
-            "study_hash": hex::encode(self.digest.whole()),
+            "study": self.study.name(),
+            "study_hash": hex::encode(self.study.digest().whole()),
             "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "mixed": run.mixed, "withheld": run.withheld() },
             "protected": protected,
             "rehearsal": rehearsal && !protected,
             "rho": run.spent,
-            "epsilon": protected.then_some(standing.spent),
-            "delta": self.study.privacy.map(|p| p.delta.get()),
-            "accountant": self.study.privacy.map(|p| p.accountant.name()),
+            "epsilon": protected.then(|| self.epsilon(run.spent)),
+            "delta": self.study.privacy().map(|p| p.delta().get()),
+            "accountant": self.study.privacy().map(|p| p.accountant().name()),
             "epsilon_of_all_studies_with_this_data": total,
             "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),
-            "missing_from_model": names(self.node.missing()),
-            "clients_in_model": names(self.node.finals().iter().map(|f| f.0).collect()).len(),
+            "missing_from_model": names(node.missing()),
+            "clients_in_model": names(node.finals().iter().map(|f| f.0).collect()).len(),
             "clients": self.roster.names.len(),
         })
     }
 }
 
-pub(crate) fn pretty(value: &Value) -> String {
+fn pretty(value: &Value) -> String {
     format!("{}\n", serde_json::to_string_pretty(value).expect("plain values"))
 }

@@ -1,7 +1,7 @@
 //! The state folder of a data set: its ledger, and the results of its studies.
 //!
 //! ```text
-//! DIR/ledger              what was spent; never to be edited, copied back or removed
+//! DIR/ledger              what was spent; never edit, copy back or remove it
 //! DIR/lock                held by the one process that uses the folder
 //! DIR/NAME-HASH/          the result of one study
 //! ```
@@ -15,7 +15,7 @@ use undertone_core::ledger::{Contents, Disk};
 
 use crate::{PeerError, StateError};
 
-/// A ledger on a real disk.
+/// A ledger on disk.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
@@ -95,7 +95,7 @@ const LOCK: &str = "lock";
 pub const PLANNED: &str = "planned-";
 
 impl StateFolder {
-    /// Takes a folder, or makes one. The lock goes when the process ends, however it ends.
+    /// Opens a folder, or creates it. The lock is released when the process ends, in any way.
     pub fn open(path: &Path) -> Result<Self, PeerError> {
         let broken = |what, source| wrong(path, StateError::Io { what, source });
         fs::create_dir_all(path).map_err(|e| broken("cannot be made", e))?;
@@ -129,7 +129,7 @@ impl StateFolder {
         disk.map_err(|e| wrong(&path, StateError::LedgerUnwritable(e)))
     }
 
-    /// What the ledger says, if it says anything yet.
+    /// The contents of the ledger, if anything was recorded.
     pub fn contents(&self) -> Result<Option<Contents>, PeerError> {
         if self.is_new { Ok(None) } else { read_ledger(&self.path) }
     }
@@ -144,7 +144,7 @@ impl StateFolder {
     }
 }
 
-/// What the ledger in a state folder says, without taking the folder; `None` if nothing was recorded yet.
+/// The contents of the ledger in a state folder, without locking the folder; `None` if nothing was recorded yet.
 pub fn read_ledger(folder: &Path) -> Result<Option<Contents>, PeerError> {
     let path = folder.join(LEDGER);
     let file = File::open(&path).map_err(|e| wrong(&path, StateError::LedgerUnreadable(e)))?;
@@ -160,7 +160,7 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), PeerError> {
     fs::create_dir_all(path).map_err(|source| PeerError::Io { path: path.into(), what: "cannot be made", source })
 }
 
-/// Writes a file so that a reader sees the old one or the new one, never half of one.
+/// Writes a file so that a reader sees the old one or the new one, never a partial one.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     let new = path.with_extension("new");
     let written = File::create(&new).and_then(|mut file| {

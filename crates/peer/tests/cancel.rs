@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use undertone_core::node::OnLoss;
 use undertone_core::study::Study;
-use undertone_peer::run::{Options, Update, run};
+use undertone_peer::run::{Options, Source, Update, run};
 use undertone_peer::{Cancel, keys};
 
 #[test]
@@ -26,20 +25,12 @@ fn a_cancelled_peer_ends_like_an_interrupted_one() {
         other.id()
     );
     std::fs::write(path("own.csv"), "x,y\n0.5,0.25\n").unwrap();
-    let cancel = Cancel::new();
+    let cancel = Cancel::default();
+    let study = Arc::new(Study::parse(&study, "the test's study").unwrap());
     let options = Options {
-        study: Arc::new(Study::parse(&study, "the test's study").unwrap()),
-        identity: Arc::new(own),
-        data: path("own.csv"),
-        state: path("state"),
         listen: Some(([127, 0, 0, 1], 0).into()),
-        on_loss: OnLoss::Wait,
-        max_epsilon: None,
-        rehearsal: false,
-        metrics: None,
-        until_input_ends: false,
-        durable: true,
         cancel: cancel.clone(),
+        ..Options::new(study, Arc::new(own), Source::File(path("own.csv")), path("state"))
     };
     let (running, started) = channel();
     let peer = std::thread::spawn(move || {

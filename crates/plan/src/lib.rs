@@ -1,10 +1,34 @@
-//! Planning: what a study will cost and how well it will do, from public facts alone.
+//! Planning: what a study will cost and how well it will do, before anybody touches a record.
 //!
-//! No records are touched. Data of the study's shape is drawn from its public bounds ([`plan`](fn@plan)), every private
-//! algorithm is tuned on it ([`tune`]), and the one with the least error is recommended.
+//! No records are read. Data of the study's shape is generated from its public bounds, every algorithm that is private and
+//! allowed between peers is tuned on it ([`tune`]), and the one with the least error is recommended. The same study gives the
+//! same plan everywhere: the search is seeded, and its effort follows from the size of the problem, not from the speed of
+//! the machine.
+//!
+//! ```
+//! use undertone_core::graph::GraphSpec;
+//! use undertone_core::loss::Squared;
+//! use undertone_core::study::{DataSpec, PrivacySpec, StudySpec};
+//! use undertone_core::watch::Unwatched;
+//!
+//! // The algorithm is open, and the clip with it.
+//! let spec = StudySpec::new(Squared, DataSpec::synthetic(4, 30, 2), GraphSpec::Ring)
+//!     .rounds(10)
+//!     .privacy(PrivacySpec::epsilon(3.0, 1e-5));
+//! let plan = undertone_plan::plan(&spec, &Unwatched)?;
+//! let best = plan.recommended();
+//! println!("{}: expected error {:.1e} with {}", best.algorithm, best.error, best.parameters.text());
+//! assert!(best.study.privacy().is_some(), "a checked study, ready to run");
+//! # Ok::<(), undertone_plan::PlanError>(())
+//! ```
+//!
+//! [`plan_document`] does the same for a TOML document, with errors that name the line, and [`resolve`] plans only where a
+//! study says `algorithm = "auto"`.
 
+mod error;
 mod made_up;
 mod plan;
 pub mod tune;
 
-pub use plan::{Plan, PlanError, RoundNoise, Row, is_auto, plan, resolve};
+pub use error::PlanError;
+pub use plan::{Plan, RoundNoise, Row, plan, plan_document, resolve};

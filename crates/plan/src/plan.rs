@@ -1,99 +1,55 @@
 //! Plans.
-//!
-//! No records are touched. Data of the study's shape is drawn from its public bounds, every private algorithm is tuned on it,
-//! and the one with the least error is recommended. The same study gives the same plan everywhere: the search is seeded,
-//! and its effort follows from the size of the problem, not from the speed of the machine.
 
-use thiserror::Error;
-use undertone_core::algorithm::Facts;
-use undertone_core::graph::{Graph, GraphError, Spectrum};
-use undertone_core::message::Limits;
+use undertone_core::algorithm::Run;
+use undertone_core::graph::{Graph, Spectrum};
 use undertone_core::names::Names;
-use undertone_core::privacy::{Accountant, NoiseScale, Rho};
-use undertone_core::regularizer::Regularizer;
-use undertone_core::study::{Document, RegularizerSpec, Study, StudyError};
+use undertone_core::privacy::{Accountant, NoiseScale, Rho, Sensitivity};
+use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study, StudyError, StudySpec};
+use undertone_core::watch::Watch;
+use undertone_sim::run::Shared;
 
+use crate::error::PlanError;
 use crate::made_up::MadeUp;
-use crate::tune::{Candidate, Found, Judged, Knob, Parameters, Stage, THOROUGH, error, tune};
-use undertone_sim::run::{Progress, Shared, SimError};
+use crate::tune::{Candidate, Dial, Found, Judged, Parameters, Stage, THOROUGH, error, tune};
 
-/// A study that cannot be planned.
-#[derive(Debug, Error)]
-pub enum PlanError {
-    /// The study is wrong.
-    #[error(transparent)]
-    Study(#[from] StudyError),
-    /// Its graph is.
-    #[error("graph: {0}")]
-    Graph(#[from] GraphError),
-    /// Something that planning needs is not said.
-    #[error("{0}")]
-    Missing(String),
-    /// Nothing of this shape can be run.
-    #[error("made-up data of this shape cannot be run: {0}")]
-    Run(#[from] SimError),
-    /// It would take too long.
-    #[error(
-        "the study is too large to plan by simulation ({0:.0e} operations a run; at most {MOST_WORK:.0e}, and 5000 clients); name an \
-         algorithm and its parameters, or plan a smaller study of the same kind"
-    )]
-    TooLarge(f64),
-    /// Nothing came out.
-    #[error(
-        "no algorithm found a model on made-up data of this shape: its central solution is zero or was not found, or every run \
-         diverged; change lambda, the budget or the number of records"
-    )]
-    Hopeless,
-}
-
-/// Operations of one run beyond which nothing is planned: the smallest search would take minutes.
-pub(crate) const MOST_WORK: f64 = 1e9;
 /// Operations that the search for one algorithm may take, about ten seconds of one core.
 const WORK: f64 = 3e10;
-/// What a plan promises is the model that everybody gets.
+/// A plan reports the error of the model that all clients get.
 const JUDGED: Judged = Judged::Released;
-/// Trials behind the expected errors, and their draw of data, which the search did not see.
+/// Trials behind the expected errors, and their draw of data, which the search did not use.
 const TRIALS: u32 = 20;
 const UNSEEN: u64 = 100;
 
 /// The algorithms that are compared: all private, and all allowed between peers.
-const CANDIDATES: [(&str, Candidate); 4] = [
-    (
-        "free-rounds",
-        Candidate {
-            fixed: &["algorithm={name=\"free-rounds\"}"],
-            knobs: &[
-                Knob::DATA_ROUNDS,
-                Knob::LARGE_ETA,
-                Knob::CLIP,
-                Knob::ANY_DECAY,
-                Knob::STEEP_TAU,
-                Knob::MOMENTUM,
-                Knob::AVERAGE,
-            ],
-        },
-    ),
-    (
-        "zcdp-nfl",
-        Candidate {
-            fixed: &["algorithm={name=\"zcdp-nfl\"}"],
-            knobs: &[Knob::RHO, Knob::ETA, Knob::CLIP, Knob::TAU, Knob::DECAY, Knob::AVERAGE],
-        },
-    ),
-    (
-        "dp-nfl",
-        Candidate {
-            fixed: &["algorithm={name=\"dp-nfl\"}"],
-            knobs: &[Knob::RHO, Knob::ETA, Knob::CLIP, Knob::TAU, Knob::DECAY, Knob::AVERAGE],
-        },
-    ),
-    (
-        "zcdp-grad-nfl",
-        Candidate {
-            fixed: &["algorithm={name=\"zcdp-grad-nfl\"}"],
-            knobs: &[Knob::ETA, Knob::CLIP, Knob::TAU, Knob::ANY_DECAY],
-        },
-    ),
+const CANDIDATES: [Candidate; 4] = [
+    Candidate {
+        name: "free-rounds",
+        algorithm: "free-rounds",
+        accountant: None,
+        fixed: &[],
+        searched: &["data_rounds", "eta", "clip", "decay", "tau", "momentum", "average"],
+    },
+    Candidate {
+        name: "zcdp-nfl",
+        algorithm: "zcdp-nfl",
+        accountant: None,
+        fixed: &[],
+        searched: &["rho", "eta", "clip", "tau", "decay", "average"],
+    },
+    Candidate {
+        name: "dp-nfl",
+        algorithm: "zcdp-nfl",
+        accountant: Some(Accountant::Classic),
+        fixed: &[],
+        searched: &["rho", "eta", "clip", "tau", "decay", "average"],
+    },
+    Candidate {
+        name: "zcdp-grad-nfl",
+        algorithm: "zcdp-grad-nfl",
+        accountant: None,
+        fixed: &[],
+        searched: &["eta", "clip", "tau", "decay"],
+    },
 ];
 
 /// What one algorithm can be expected to do.
@@ -105,7 +61,7 @@ pub struct Row {
     pub study: Study,
     /// Those parameters.
     pub parameters: Parameters,
-    /// Mean over clients and trials of ||w_k - w_c||^2/||w_c||^2 after the last round; 1 for knowing nothing.
+    /// Mean over clients and trials of ||w_k - w_c||^2/||w_c||^2 after the last round; 1 for the zero model.
     pub error: f64,
 }
 
@@ -114,9 +70,9 @@ pub struct Row {
 pub struct Plan {
     /// What each algorithm can be expected to do, best first; the first is the recommendation.
     pub rows: Vec<Row>,
-    /// Who they are.
+    /// The clients' names.
     pub names: Names,
-    /// Who speaks with whom.
+    /// The communication graph.
     pub graph: Graph,
     /// The extreme eigenvalues of the graph.
     pub spectrum: Spectrum,
@@ -136,53 +92,57 @@ pub struct RoundNoise {
 }
 
 /// The study of a document; `algorithm = "auto"` is planned first.
-pub fn resolve(document: &Document, progress: Progress) -> Result<Study, PlanError> {
-    if !is_auto(document) {
+pub fn resolve(document: &Document, watch: &dyn Watch) -> Result<Study, PlanError> {
+    let spec = document.spec()?;
+    if spec.algorithm != AlgorithmSpec::Auto {
         return Ok(Study::read(document)?);
     }
-    Ok(plan(document, progress)?.recommended().study.clone())
+    Ok(plan_document(document, watch)?.recommended().study.clone())
 }
 
-/// Whether the planner is to choose the algorithm.
-pub fn is_auto(document: &Document) -> bool {
-    document.is_word("algorithm", "auto")
+/// Plans the study of a document; errors name the line.
+pub fn plan_document(document: &Document, watch: &dyn Watch) -> Result<Plan, PlanError> {
+    plan(&document.spec()?, watch).map_err(|error| match error {
+        PlanError::Study(error) => PlanError::Study(document.locate(error)),
+        other => other,
+    })
+}
+
+/// What the search decides for a candidate. With an open algorithm, a clip or tau of the study is meant; else it belongs to
+/// the algorithm that the study names, and each candidate gets its own.
+fn open_dials(candidate: &Candidate, spec: &StudySpec) -> Vec<Dial> {
+    let kept = |dial: &Dial| {
+        let given = match &spec.privacy {
+            None => true,
+            Some(PrivacySpec { clip, tau, .. }) => {
+                let value = if dial.knob.name == "clip" { clip } else { tau };
+                spec.algorithm == AlgorithmSpec::Auto && value.is_some()
+            }
+        };
+        !(dial.of_privacy && given)
+    };
+    let within = |dial: Dial| Dial { scale: dial.scale.within(spec.rounds), ..dial };
+    candidate.dials().into_iter().filter(kept).map(within).collect()
 }
 
 /// Plans a study, whatever algorithm it names.
-pub fn plan(document: &Document, progress: Progress) -> Result<Plan, PlanError> {
-    let auto = is_auto(document);
-    let private = !document.is_word("privacy", "off");
-    // With "auto", what the study says about clip and tau is meant; else it belongs to the algorithm that it names.
-    let open = |knob: &&Knob| {
-        let of_privacy = knob.key.starts_with("privacy.");
-        !(of_privacy && (!private || (auto && document.has(knob.key))))
-    };
-    let knobs = |candidate: &Candidate| -> Vec<Knob> { candidate.knobs.iter().filter(open).copied().collect() };
-    let build = |candidate: &Candidate, parameters: &Parameters| {
-        let mut document = document.clone();
-        parameters.apply(candidate, &mut document)?;
-        Study::read(&document)
-    };
-    let study = readable(document, private)?;
-    let made_up = MadeUp::of(&study)?;
+pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
+    spec.check_facts()?;
+    let made_up = MadeUp::of(spec)?;
     let shared = Shared::exact_only();
-    made_up.check(study.clone(), &shared)?;
+    made_up.check(spec, &shared)?;
     let mut rows = Vec::new();
-    for (index, (algorithm, candidate)) in CANDIDATES.iter().enumerate() {
-        progress(index as f64 / CANDIDATES.len() as f64);
-        // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be made up for.
-        if *algorithm == "dp-nfl" && made_up.fewer > 1.0 {
+    for (index, candidate) in CANDIDATES.iter().enumerate() {
+        watch.progress(index as f64 / CANDIDATES.len() as f64);
+        // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be compensated.
+        if candidate.accountant == Some(Accountant::Classic) && made_up.fewer > 1.0 {
             continue;
         }
-        let knobs: Vec<Knob> = knobs(candidate).into_iter().map(|knob| knob.within(study.rounds)).collect();
-        let on_made_up = |parameters: &Parameters, draw: u64| made_up.study(build(candidate, parameters).ok()?, draw);
-        let stages = stages(made_up.work, knobs.len());
-        let Found { parameters, error: searched } = tune(&knobs, &stages, None, &on_made_up, JUDGED, &shared);
-        let Some(unseen) = on_made_up(&parameters, UNSEEN).filter(|_| searched.is_finite()) else { continue };
-        let error = error(unseen, TRIALS, JUDGED, &shared) / made_up.graph.clients() as f64;
-        if error.is_finite() {
-            rows.push(Row { algorithm, study: build(candidate, &parameters)?, parameters, error });
+        let rated = rate(candidate, spec, &made_up, &shared, watch)?;
+        if watch.is_cancelled() {
+            return Err(PlanError::Cancelled);
         }
+        rows.extend(rated);
     }
     rows.sort_by(|a, b| a.error.total_cmp(&b.error));
     if rows.is_empty() {
@@ -192,21 +152,32 @@ pub fn plan(document: &Document, progress: Progress) -> Result<Plan, PlanError> 
     Ok(Plan { spectrum: graph.spectrum(), rows, names, graph, records })
 }
 
-/// The study with an algorithm that any budget suits, to read the rest of it by.
-fn readable(document: &Document, private: bool) -> Result<Study, StudyError> {
-    let mut document = document.clone();
-    let single = matches!(document.reader().integer("rounds", 1, 1), Ok(Some(1)));
-    let clients = document.reader().table("client").ok().flatten().map(|table| table.names()).unwrap_or_default();
-    let own_eta = clients.iter().any(|name| document.has(&format!("client.{name}.eta")));
-    let algorithm = match single || own_eta {
-        true => "{name=\"zcdp-nfl\", rho=1, eta=1}",
-        false => "{name=\"free-rounds\", data_rounds=1, eta=1}",
+/// Tunes one candidate on made-up data, and measures it on data that the search has not seen; none if every run diverged.
+fn rate(
+    candidate: &Candidate,
+    spec: &StudySpec,
+    made_up: &MadeUp,
+    shared: &Shared,
+    watch: &dyn Watch,
+) -> Result<Option<Row>, StudyError> {
+    let with = |parameters: &Parameters| {
+        let mut spec = spec.clone();
+        candidate.apply(parameters, &mut spec);
+        spec
     };
-    document.assign(&format!("algorithm={algorithm}"), "planning".into())?;
-    if private && document.has("privacy") && !document.has("privacy.clip") {
-        document.assign("privacy.clip=1", "planning".into())?;
+    // A search that is cancelled has nothing left to try.
+    let on_made_up = |parameters: &Parameters, draw: u64| {
+        if watch.is_cancelled() { None } else { made_up.study(with(parameters), draw).ok().flatten() }
+    };
+    let dials = open_dials(candidate, spec);
+    let stages = stages(made_up.work, dials.len());
+    let Found { parameters, error: searched } = tune(&dials, &stages, None, &on_made_up, JUDGED, shared);
+    let Some(unseen) = on_made_up(&parameters, UNSEEN).filter(|_| searched.is_finite()) else { return Ok(None) };
+    let error = error(&unseen, TRIALS, JUDGED, shared) / made_up.graph.clients() as f64;
+    if !error.is_finite() {
+        return Ok(None);
     }
-    Study::read(&document)
+    Ok(Some(Row { algorithm: candidate.name, study: with(&parameters).check()?, parameters, error }))
 }
 
 /// How thoroughly to search: fewer points where each takes longer.
@@ -224,38 +195,37 @@ impl Plan {
         &self.rows[0]
     }
 
-    /// Budget and noise of the rounds of a row that touch the records; none without privacy.
-    pub fn noise(&self, row: &Row) -> Vec<RoundNoise> {
-        let study = &row.study;
-        let Some(privacy) = &study.privacy else { return Vec::new() };
-        let schedule = study.schedule(privacy).expect("checked with the study");
-        let costly = (1..=study.rounds).filter(|&n| study.algorithm.touches_records(n, study.rounds));
-        costly
-            .map(|round| {
-                let phi = schedule.phi(round);
-                let sigmas = (0..self.graph.clients()).map(|k| self.sigma(row, k, round, phi));
-                RoundNoise { round, phi: phi.get(), sigma: sigmas.fold(0.0, f64::max) }
-            })
-            .collect()
+    /// The rounds of a row that touch the records; none without privacy.
+    fn data_rounds(row: &Row) -> impl Iterator<Item = u32> {
+        let (algorithm, rounds) = (row.study.algorithm(), row.study.rounds());
+        let private = row.study.privacy().is_some();
+        (1..=rounds).filter(move |&n| private && algorithm.touches_records(n, rounds))
     }
 
-    fn sigma(&self, row: &Row, k: usize, round: u32, phi: Rho) -> f64 {
+    /// Budget and noise of the data rounds of a row; none without privacy.
+    pub fn noise(&self, row: &Row) -> Vec<RoundNoise> {
+        let noise = |round: u32| {
+            let sigmas = self.sigmas(row, round);
+            let phi = row.study.privacy().map_or(0.0, |privacy| privacy.schedule().phi(round).get());
+            RoundNoise { round, phi, sigma: sigmas.into_iter().fold(0.0, f64::max) }
+        };
+        Self::data_rounds(row).map(noise).collect()
+    }
+
+    /// sigma_k(n) of all clients; none without privacy.
+    fn sigmas(&self, row: &Row, round: u32) -> Vec<f64> {
         let study = &row.study;
-        let privacy = study.privacy.as_ref().expect("asked for with privacy only");
-        let regularizer = match study.regularizer {
-            RegularizerSpec::Public(regularizer) => regularizer,
-            RegularizerSpec::PaperRule { l2 } => Regularizer::ElasticNet { l1: 1.0, l2 },
+        let Some(privacy) = study.privacy() else { return Vec::new() };
+        // The size of lambda1 does not matter to any sensitivity.
+        let problem = study.problem(|| 1.0);
+        let run = Run { rounds: study.rounds(), graph: &self.graph, problem: &problem };
+        let sigma = |k: usize| {
+            let eta = study.spec().clients.get(&*self.names.get(k)).and_then(|client| client.eta);
+            let gradient = Sensitivity::of_clipped_mean(privacy.clip(), self.records[k % self.records.len()]);
+            let sensitivity = study.algorithm().sensitivity(&run.round(round, k, eta), gradient);
+            NoiseScale::new(sensitivity, privacy.schedule().phi(round)).sigma()
         };
-        let facts = Facts {
-            problem: &study.problem(regularizer),
-            clients: self.graph.clients(),
-            rounds: study.rounds,
-            degree: self.graph.degree(k),
-            records: self.records[k % self.records.len()],
-            clip: privacy.clip,
-            eta: study.clients.get(&*self.names.get(k)).and_then(|client| client.eta),
-        };
-        NoiseScale::new(study.algorithm.sensitivity(facts, round), phi).sigma()
+        (0..self.graph.clients()).map(sigma).collect()
     }
 
     /// The noise term of the paper's bound on the mean objective gap of zCDP-NFL, with the parameters found for it:
@@ -263,28 +233,26 @@ impl Plan {
     pub fn bound(&self) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.algorithm == "zcdp-nfl")?;
         let study = &row.study;
-        let schedule = study.schedule(study.privacy.as_ref()?).expect("checked with the study");
-        let costly = (1..=study.rounds).filter(|&n| study.algorithm.touches_records(n, study.rounds));
-        let squares: f64 = costly
-            .map(|n| (0..self.graph.clients()).map(|k| self.sigma(row, k, n, schedule.phi(n)).powi(2)).sum::<f64>())
-            .sum();
-        let scale = study.algorithm.dual_weight() * study.features() as f64 * self.spectrum.noise_factor();
-        Some(scale * squares / f64::from(study.rounds))
+        study.privacy()?;
+        let squares: f64 =
+            Self::data_rounds(row).map(|n| self.sigmas(row, n).iter().map(|sigma| sigma.powi(2)).sum::<f64>()).sum();
+        let scale = study.algorithm().dual_weight() * study.features() as f64 * self.spectrum.noise_factor();
+        Some(scale * squares / f64::from(study.rounds()))
     }
 
-    /// The total rho of the recommended study and what it is worth by every accountant.
+    /// The total rho of the recommended study and what it is worth by every accountant that goes by rho.
     pub fn spent(&self) -> Option<(Rho, [(Accountant, f64); 3])> {
         let study = &self.recommended().study;
-        let privacy = study.privacy.as_ref()?;
-        let (rho, _) = study.spent(privacy, &study.schedule(privacy).expect("checked with the study"), study.rounds);
-        Some((rho, Accountant::ALL.map(|a| (a, a.epsilon(rho, privacy.delta).get()))))
+        let privacy = study.privacy()?;
+        let (rho, _) = privacy.spent(study.rounds());
+        Some((rho, Accountant::BY_RHO.map(|a| (a, a.epsilon(rho, privacy.delta()).get()))))
     }
 
     /// Bytes of a round's frame, and of all frames that a client with the most neighbours sends.
     pub fn bytes(&self) -> (usize, usize) {
         let study = &self.recommended().study;
-        let limits = Limits { features: study.features(), rounds: study.rounds, clients: self.graph.clients() };
+        let limits = study.limits(self.graph.clients());
         let degree = (0..self.graph.clients()).map(|k| self.graph.degree(k)).max().unwrap_or(0);
-        (limits.frame(1), degree * (1..=study.rounds).map(|n| limits.frame(n)).sum::<usize>())
+        (limits.frame(1), degree * (1..=study.rounds()).map(|n| limits.frame(n)).sum::<usize>())
     }
 }

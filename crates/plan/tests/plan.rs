@@ -1,4 +1,4 @@
-//! Planning: from public facts alone, the same everywhere, and honest about what it found.
+//! Planning: from public facts only, with the same result everywhere, and correct reports.
 
 use undertone_core::study::{DataSpec, Document, Layout, Study};
 use undertone_plan::{self as plan, Plan, PlanError};
@@ -32,7 +32,7 @@ noise = "secure"
 "#;
 
 fn planned(text: &str) -> Result<Plan, PlanError> {
-    plan::plan(&Document::parse(text, "test").unwrap(), &|_| {})
+    plan::plan_document(&Document::parse(text, "test").unwrap(), &|_| {})
 }
 
 fn refused(text: &str, word: &str) {
@@ -54,14 +54,14 @@ fn a_plan_reads_no_data_and_is_the_same_every_time() {
     let names: Vec<&str> = plan.rows.iter().map(|row| row.algorithm).collect();
     assert!(names.len() == 4 && !names.contains(&"p-admm"), "{names:?}");
     assert!(plan.rows.windows(2).all(|pair| pair[0].error <= pair[1].error));
-    assert!(plan.recommended().error < 0.5, "better than knowing nothing: {}", plan.recommended().error);
+    assert!(plan.recommended().error < 0.5, "better than the zero model: {}", plan.recommended().error);
     // What is written can be read and run as it is.
     let study = Study::parse(&plan.recommended().study.to_toml(), "planned").unwrap();
     assert!(
-        matches!(study.data, DataSpec::Files { layout: Layout::Folder, .. }),
-        "the study's own data, not the made-up"
+        matches!(study.spec().data, DataSpec::Files { layout: Layout::Folder, .. }),
+        "the study's own data, not the generated data"
     );
-    assert_eq!(study.privacy.unwrap().noise, undertone_core::study::NoiseKind::Secure);
+    assert_eq!(study.privacy().unwrap().noise(), undertone_core::study::NoiseKind::Secure);
 }
 
 #[test]
@@ -73,44 +73,47 @@ fn the_numbers_of_a_plan_follow_from_the_study() {
     assert!(epsilons[2].1 <= 4.0 && epsilons[2].1 > 3.9999 && epsilons[0].1 > epsilons[1].1);
     let free = plan.rows.iter().find(|row| row.algorithm == "free-rounds").unwrap();
     let noise = plan.noise(free);
-    assert_eq!(noise.len() as u32, free.study.data_rounds());
+    assert_eq!(
+        noise.len() as u32,
+        free.study.settings().get("data_rounds").map_or(0, |value| value.to_string().parse().unwrap())
+    );
     let spent: f64 = noise.iter().map(|r| r.phi).sum();
     assert!((spent - rho.get()).abs() < 1e-9);
     for r in &noise {
         // sigma = 2 eta(s) c1/(M sqrt(2 phi)), here from the parameters as text.
-        let value = |key: &str| free.parameters.get(key).unwrap().parse::<f64>().unwrap();
+        let value = |key: &str| free.parameters.get(key).unwrap().to_string().parse::<f64>().unwrap();
         let s = f64::from(noise.iter().position(|other| other.round == r.round).unwrap() as u32 + 1);
-        let decay = match free.parameters.get("algorithm.decay").unwrap() {
+        let decay = match free.parameters.get("decay").unwrap().to_string().as_str() {
             "constant" => 1.0,
             "sqrt" => s.sqrt(),
             _ => s,
         };
-        let expected = 2.0 * value("algorithm.eta") / decay * value("privacy.clip") / 40.0 / (2.0 * r.phi).sqrt();
+        let expected = 2.0 * value("eta") / decay * value("clip") / 40.0 / (2.0 * r.phi).sqrt();
         assert!((r.sigma / expected - 1.0).abs() < 1e-9, "round {}: {} is not {expected}", r.round, r.sigma);
     }
     // 8 bytes for each of age, two wards and the intercept; round, kind and tag; two neighbours; one signature.
     assert_eq!(plan.bytes(), (5 + 32 + 16, 2 * (30 * 53 + 64)));
     assert!(plan.bound().unwrap() > 0.0);
-    assert_eq!(study.rounds, 30);
+    assert_eq!(study.rounds(), 30);
 }
 
 #[test]
-fn what_the_study_says_about_clip_and_tau_is_kept() {
+fn clip_and_tau_of_the_study_are_kept() {
     let text = FILES.replace("noise = \"secure\"", "clip = 0.75\ntau = 1.0");
     for row in planned(&text).unwrap().rows {
-        let privacy = row.study.privacy.unwrap();
-        assert_eq!((privacy.clip.get(), privacy.tau), (0.75, 1.0), "{}", row.algorithm);
+        let privacy = row.study.spec().privacy.unwrap();
+        assert_eq!((privacy.clip, privacy.tau), (Some(0.75), Some(1.0)), "{}", row.algorithm);
     }
-    // Also where it suits few algorithms only.
+    // Also where it works with few algorithms only.
     let steep = planned(&FILES.replace("noise = \"secure\"", "tau = 0.2").replace("rounds = 30", "rounds = 100"));
-    assert!(steep.unwrap().rows.iter().all(|row| row.study.privacy.unwrap().tau == 0.2));
-    // With an algorithm of its own, they belong to that one.
+    assert!(steep.unwrap().rows.iter().all(|row| row.study.spec().privacy.unwrap().tau == Some(0.2)));
+    // If the study names an algorithm, they belong to it.
     let named = text.replace("algorithm = \"auto\"", "algorithm = { name = \"zcdp-nfl\", rho = 1, eta = 1 }");
-    assert!(planned(&named).unwrap().rows.iter().any(|row| row.study.privacy.unwrap().clip.get() != 0.75));
+    assert!(planned(&named).unwrap().rows.iter().any(|row| row.study.privacy().unwrap().clip().get() != 0.75));
 }
 
 #[test]
-fn what_cannot_be_planned_says_what_is_missing() {
+fn errors_name_what_planning_needs() {
     refused(&FILES.replace("[plan]\nclients = 6\nrecords = 40\n", ""), "plan.records is missing");
     refused(&FILES.replace("clients = 6\n", ""), "plan.clients is missing");
     refused(&FILES.replace("records = 40", "records = [1, 2]"), "lists 2 numbers for 6 clients");
@@ -119,15 +122,15 @@ fn what_cannot_be_planned_says_what_is_missing() {
     refused(&format!("{FILES}[client.2]\nphi1 = 0.1\n"), "phi1 of its own");
     refused(&format!("{FILES}[client.north]\neta = 0.1\n"), "there is no client of that name");
     refused(&FILES.replace("epsilon = 4", "epsilon = 4\ntau = 2"), "privacy.tau = 2");
-    let unsaid = FILES.replace("[privacy]\nepsilon = 4\ndelta = 1e-5\nnoise = \"secure\"\n", "");
-    refused(&unsaid, "privacy is missing; write a table");
+    let without = FILES.replace("[privacy]\nepsilon = 4\ndelta = 1e-5\nnoise = \"secure\"\n", "");
+    refused(&without, "privacy is missing; write a table");
     refused(&FILES.replace("rounds = 30", "rounds = 300000"), "too large to plan");
     refused(&FILES.replace("loss = \"absolute\"", "loss = \"abs\""), "problem.loss");
     let error = Study::parse(FILES, "test").unwrap_err().to_string();
     assert!(error.contains("undertone plan"), "{error}");
 }
 
-/// Half a million records each are too many to draw: fewer are made up, and the budget makes up for it.
+/// Half a million records each are too many to draw: fewer are generated, and the budget compensates for it.
 #[test]
 fn large_studies_are_planned_with_fewer_records() {
     let text = |records: usize, epsilon: f64| {
@@ -153,4 +156,12 @@ fn names_come_from_the_participants_or_the_edges() {
     let off = format!("privacy = \"off\"\n{off}");
     let plan = planned(&off).unwrap();
     assert!(plan.spent().is_none() && plan.noise(plan.recommended()).is_empty());
+}
+
+#[test]
+fn a_plan_that_is_cancelled_ends_early() {
+    let cancel = undertone_core::watch::Cancel::default();
+    cancel.cancel();
+    let spec = Document::parse(FILES, "test").unwrap().spec().unwrap();
+    assert!(matches!(plan::plan(&spec, &cancel.watching(|_| ())), Err(PlanError::Cancelled)));
 }

@@ -17,7 +17,7 @@ impl Aligned {
     /// `length` zeros. The vector never grows, so it stays where it was aligned.
     pub fn zeros(length: usize) -> Self {
         let numbers = vec![0.0f64; length + LINE - 1];
-        // Where alignment cannot be had, the numbers are merely slower to read.
+        // Without alignment the numbers are only slower to read.
         let start = numbers.as_ptr().align_offset(LINE * size_of::<f64>()).min(LINE - 1);
         Self { numbers, start, length }
     }

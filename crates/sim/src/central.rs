@@ -6,14 +6,15 @@
 //!
 //! Clipping a record's gradient to c1 replaces its loss by one whose slope is clamped to t_j = c1/||x_j||. That is
 //! the infimal convolution of the loss with t_j |.|, so the clipped problem is a cone program too; its solution is
-//! where a noise-free clipped run really goes.
+//! what a noise-free clipped run converges to.
 
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{
     DefaultSettings, DefaultSolver, ExponentialConeT, IPSolver, NonnegativeConeT, SolverStatus, SupportedConeT,
     ZeroConeT,
 };
-use undertone_core::loss::AnyLoss;
+use thiserror::Error;
+use undertone_core::loss::Shape;
 use undertone_core::problem::Problem;
 use undertone_core::records::Scratch;
 
@@ -28,8 +29,31 @@ const MOST_WORK: usize = 500_000_000;
 pub struct Central {
     /// w_c.
     pub w: Vec<f64>,
-    /// The study's objective at w_c, whichever losses were pooled.
+    /// The study's objective at w_c, for either choice of pooled losses.
     pub objective: f64,
+}
+
+/// Why there is no central solution.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CentralError {
+    /// The study did not ask for it.
+    #[error("simulation.central is false")]
+    NotAsked,
+    /// A factorisation would take minutes.
+    #[error("the pooled problem has {records} records of {features} features, too many to solve centrally")]
+    TooLarge {
+        /// Records of all clients.
+        records: usize,
+        /// P.
+        features: usize,
+    },
+    /// The solver found the problem malformed.
+    #[error("the central solver refused the problem ({0})")]
+    Refused(String),
+    /// The solver did not converge.
+    #[error("the central solver ended with {0}")]
+    Unsolved(String),
 }
 
 /// Which losses to pool.
@@ -41,15 +65,11 @@ pub enum Losses {
     Clipped,
 }
 
-/// Solves the pooled problem, or says why it cannot.
-pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Result<Central, String> {
+/// Solves the pooled problem, or returns why it cannot.
+pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Result<Central, CentralError> {
     let entries = population.total_records() * (population.features() + 4);
     if entries > MOST_ENTRIES || entries.saturating_mul(population.features()) > MOST_WORK {
-        return Err(format!(
-            "the pooled problem has {} records of {} features, too many to solve centrally",
-            population.total_records(),
-            population.features()
-        ));
+        return Err(CentralError::TooLarge { records: population.total_records(), features: population.features() });
     }
     let mut program = Program::new(population.features());
     program.add_regularizer(problem);
@@ -59,7 +79,7 @@ pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Resu
         for j in 0..records.len() {
             let (y, limit) = records.read(j, &mut x);
             let limit = if losses == Losses::Clipped { limit } else { f64::INFINITY };
-            program.add_record(problem.loss, &x, y, 1.0 / records.len() as f64, limit);
+            program.add_record(problem.loss.shape(), &x, y, 1.0 / records.len() as f64, limit);
         }
     }
     let w = program.solve()?;
@@ -148,34 +168,32 @@ impl Program {
     }
 
     /// Adds `weight` times the loss of one record, its slope clamped to `limit`.
-    fn add_record(&mut self, loss: AnyLoss, x: &[f64], y: f64, weight: f64, limit: f64) {
-        match loss {
-            AnyLoss::Squared(_) if limit.is_infinite() => {
-                for p in 0..x.len() {
-                    self.linear[p] -= 2.0 * weight * y * x[p];
-                    for q in p..x.len() {
-                        self.gram[p * x.len() + q] += 2.0 * weight * x[p] * x[q];
-                    }
-                }
+    fn add_record(&mut self, shape: Shape, x: &[f64], y: f64, weight: f64, limit: f64) {
+        match shape {
+            Shape::Residual { curvature: Some(curvature), above, below }
+                if above.min(below).min(limit).is_infinite() =>
+            {
+                self.add_square(x, y, curvature * weight);
             }
-            AnyLoss::Squared(_) => self.add_residual(x, y, Some(2.0 * weight), weight * limit, weight * limit),
-            AnyLoss::Huber(huber) => {
-                let slope = weight * huber.threshold.min(limit);
-                self.add_residual(x, y, Some(weight), slope, slope);
+            Shape::Residual { curvature, above, below } => {
+                let (above, below) = (weight * above.min(limit), weight * below.min(limit));
+                self.add_residual(x, y, curvature.map(|curvature| curvature * weight), above, below);
             }
-            AnyLoss::Absolute(_) => {
-                let slope = weight * limit.min(1.0);
-                self.add_residual(x, y, None, slope, slope);
-            }
-            AnyLoss::Quantile(quantile) => {
-                let (below, above) = (quantile.level.min(limit), (1.0 - quantile.level).min(limit));
-                self.add_residual(x, y, None, weight * below, weight * above);
-            }
-            AnyLoss::Hinge(_) => {
+            Shape::Hinge => {
                 let short = self.nonnegative_variable(weight * limit.min(1.0));
                 self.nonnegative.push(scaled(x, -y).chain([(short, -1.0)]), -1.0);
             }
-            AnyLoss::Logistic(_) => self.add_logistic(x, y, weight, limit),
+            Shape::Logistic => self.add_logistic(x, y, weight, limit),
+        }
+    }
+
+    /// curvature (y - x.w)^2/2 without any limit to its slope: a quadratic cost of w itself.
+    fn add_square(&mut self, x: &[f64], y: f64, curvature: f64) {
+        for p in 0..x.len() {
+            self.linear[p] -= curvature * y * x[p];
+            for q in p..x.len() {
+                self.gram[p * x.len() + q] += curvature * x[p] * x[q];
+            }
         }
     }
 
@@ -212,7 +230,7 @@ impl Program {
     }
 
     /// w at the minimum.
-    fn solve(mut self) -> Result<Vec<f64>, String> {
+    fn solve(mut self) -> Result<Vec<f64>, CentralError> {
         let features = self.features;
         let upper = (0..features).flat_map(|p| (p..features).map(move |q| (p, q)));
         self.quadratic.extend(upper.map(|(p, q)| (p, q, self.gram[p * features + q])).filter(|e| e.2 != 0.0));
@@ -231,7 +249,7 @@ impl Program {
         let right = [self.equal.right, self.nonnegative.right, self.exponential.right].concat();
         let mut cones: Vec<SupportedConeT<f64>> = vec![ZeroConeT(counts[0]), NonnegativeConeT(counts[1])];
         cones.extend((0..counts[2] / 3).map(|_| ExponentialConeT()));
-        // As far as double precision goes; the solver stops by itself where it can go no further.
+        // The limit of double precision; the solver stops when it makes no further progress.
         let settings = DefaultSettings {
             verbose: false,
             tol_gap_abs: 1e-13,
@@ -243,13 +261,13 @@ impl Program {
             ..DefaultSettings::default()
         };
         let mut solver = DefaultSolver::new(&quadratic, &self.linear, &constraints, &right, &cones, settings)
-            .map_err(|e| format!("the central solver refused the problem ({e})"))?;
+            .map_err(|e| CentralError::Refused(e.to_string()))?;
         solver.solve();
         match solver.solution.status {
             SolverStatus::Solved | SolverStatus::AlmostSolved | SolverStatus::InsufficientProgress => {
                 Ok(solver.solution.x[..features].to_vec())
             }
-            status => Err(format!("the central solver ended with {status:?}")),
+            status => Err(CentralError::Unsolved(format!("{status:?}"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The run folder: everything a run leaves on disk.
+//! The run folder: everything a run writes to disk.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -6,11 +6,18 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::metrics::PerModel;
 use crate::outcome::Outcome;
-use crate::plot::{Chart, Curve, PALETTE};
+#[cfg(feature = "plot")]
+use crate::{
+    metrics::Band,
+    outcome::Point,
+    plot::{Chart, Curve, PALETTE, PlotError},
+};
 
 /// A run folder that cannot be written.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum FolderError {
     /// There are already files in it.
     #[error("{0}: the folder already holds files; choose another with --out, or remove it")]
@@ -19,15 +26,13 @@ pub enum FolderError {
     #[error("{0}: cannot be written ({1}); choose another place with --out")]
     Io(PathBuf, io::Error),
     /// A plot cannot be written.
-    #[error("{0}")]
-    Plot(String),
+    #[cfg(feature = "plot")]
+    #[error(transparent)]
+    Plot(#[from] PlotError),
 }
 
-/// Names of the three models, as in the trace.
-const MODELS: [&str; 3] = ["w", "released", "average"];
-
-/// Makes the folder, or takes an empty one. Called before anything is computed, so that no run is lost for want of a
-/// place.
+/// Makes the folder, or takes an empty one. Called before anything is computed, so that the
+/// result of a long run can be written.
 pub fn prepare(folder: &Path) -> Result<(), FolderError> {
     let io = |e| FolderError::Io(folder.into(), e);
     fs::create_dir_all(folder).map_err(io)?;
@@ -37,7 +42,8 @@ pub fn prepare(folder: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Writes study.toml, trace.csv, clients.csv, model.json, summary.json, learning.svg and learning.png.
+/// Writes study.toml, trace.csv, clients.csv, model.json and summary.json, and with the feature `plot` learning.svg and
+/// learning.png.
 pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     let write = |name: &str, body: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
         let path = folder.join(name);
@@ -53,7 +59,9 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     write("clients.csv", &|f| clients(outcome, f))?;
     write("model.json", &|f| json(&outcome.model.to_json(&outcome.study), f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
-    chart(outcome).save(&folder.join("learning")).map_err(FolderError::Plot)
+    #[cfg(feature = "plot")]
+    chart(outcome).save(&folder.join("learning"))?;
+    Ok(())
 }
 
 fn json(value: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {
@@ -64,7 +72,7 @@ fn json(value: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {
 fn trace(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "round,rho,epsilon")?;
     for kind in ["error", "surrogate_error"] {
-        for model in MODELS {
+        for (model, ()) in PerModel::<()>::default().named() {
             write!(out, ",{kind}_{model},{kind}_{model}_q10,{kind}_{model}_q90")?;
         }
     }
@@ -73,11 +81,12 @@ fn trace(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
     for point in &outcome.points {
         write!(out, "{},{},{}", point.round, optional(point.rho), optional(point.epsilon))?;
         for bands in [&point.error, &point.surrogate_error] {
-            for model in 0..MODELS.len() {
-                match bands {
-                    Some(bands) => write!(out, ",{},{},{}", bands[model].mean, bands[model].q10, bands[model].q90)?,
-                    None => write!(out, ",,,")?,
-                }
+            match bands {
+                Some(bands) => bands
+                    .named()
+                    .into_iter()
+                    .try_for_each(|(_, band)| write!(out, ",{},{},{}", band.mean, band.q10, band.q90))?,
+                None => write!(out, ",,,,,,,,,")?,
             }
         }
         for band in [point.objective, point.consensus] {
@@ -102,31 +111,33 @@ fn clients(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The learning curve: normalised errors where there is a central solution, else the objective.
+#[cfg(feature = "plot")]
 fn chart(outcome: &Outcome) -> Chart {
     let study = &outcome.study;
     let has_error = outcome.last().error.is_some();
-    // Nobody can tell more points apart, and the file stays small.
+    // More points cannot be told apart in the plot, and the file stays small.
     let stride = outcome.points.len().div_ceil(1000);
     let plotted = outcome.points.iter().rev().step_by(stride).rev();
-    let curve = |name: &str, color, pick: &dyn Fn(&crate::outcome::Point) -> Option<crate::metrics::Band>| Curve {
+    let curve = |name: &str, color, pick: &dyn Fn(&Point) -> Option<Band>| Curve {
         name: name.into(),
         color: PALETTE[color],
         points: plotted.clone().filter_map(|p| pick(p).map(|b| (f64::from(p.round), b.mean, b.q10, b.q90))).collect(),
     };
     let curves = if has_error {
-        let names = ["w, before the noise", "released", "average of released"];
-        (0..MODELS.len()).map(|i| curve(names[i], i, &move |p| p.error.map(|e| e[i]))).collect()
+        vec![
+            curve("w, before the noise", 0, &|p| p.error.map(|e| e.w)),
+            curve("released", 1, &|p| p.error.map(|e| e.released)),
+            curve("average of released", 2, &|p| p.error.map(|e| e.average)),
+        ]
     } else {
         vec![curve("objective of the released models", 0, &|p| Some(p.objective))]
     };
-    let budget = match (outcome.epsilon, &study.privacy) {
-        (Some(epsilon), Some(p)) => {
-            format!("({epsilon:.4}, {:e})-private", p.delta.get())
-        }
+    let budget = match (outcome.epsilon, study.privacy()) {
+        (Some(epsilon), Some(p)) => format!("({epsilon:.4}, {:e})-private", p.delta().get()),
         _ => "not private".into(),
     };
     Chart {
-        title: format!("{}: {}, {budget}", study.name, study.algorithm.name()),
+        title: format!("{}: {}, {budget}", study.name(), study.algorithm().name()),
         x_label: "round".into(),
         x_names: Vec::new(),
         y_label: if has_error { "normalised error, summed over clients" } else { "objective" }.into(),

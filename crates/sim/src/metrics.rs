@@ -1,4 +1,4 @@
-//! What is measured in a round, and what many trials say together.
+//! What is measured in a round, and statistics over trials.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -8,22 +8,30 @@ use undertone_core::records::Scratch;
 use crate::central::Central;
 use crate::data::{CHUNK, Population};
 
-/// The three models a client has after round n.
+/// Something about each of the three models that a client has after round n.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct PerModel {
-    /// w_k(n): before the noise, known to client k alone.
-    pub w: f64,
+pub struct PerModel<T = f64> {
+    /// w_k(n): before the noise, known only to client k.
+    pub w: T,
     /// w~_k(n): what was released.
-    pub released: f64,
+    pub released: T,
     /// The mean of w~_k(1), ..., w~_k(n).
-    pub average: f64,
+    pub average: T,
+}
+
+impl<T> PerModel<T> {
+    /// The same of each.
+    pub fn map<U>(self, f: impl Fn(T) -> U) -> PerModel<U> {
+        PerModel { w: f(self.w), released: f(self.released), average: f(self.average) }
+    }
+
+    /// All three with the words that files use for them.
+    pub fn named(&self) -> [(&'static str, &T); 3] {
+        [("w", &self.w), ("released", &self.released), ("average", &self.average)]
+    }
 }
 
 impl PerModel {
-    fn map(self, f: impl Fn(f64) -> f64) -> Self {
-        Self { w: f(self.w), released: f(self.released), average: f(self.average) }
-    }
-
     fn plus(self, other: Self) -> Self {
         Self { w: self.w + other.w, released: self.released + other.released, average: self.average + other.average }
     }
@@ -43,14 +51,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Whether every number is one.
+    /// Whether no number is NaN or infinite.
     pub fn is_finite(&self) -> bool {
         let errors = self.error.iter().chain(&self.surrogate_error).flat_map(|e| [e.w, e.released, e.average]);
         errors.chain([self.objective, self.consensus]).all(f64::is_finite)
     }
 }
 
-/// All clients' models after a round, flat.
+/// All clients' models after a round, in one array each.
 pub struct Models<'a> {
     /// w_k(n).
     pub w: &'a [f64],
@@ -138,7 +146,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
 }
 
-/// The mean over trials and the band that holds the middle eight tenths of them.
+/// The mean over trials and the band of the middle 80% of them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Band {
     /// Arithmetic mean.

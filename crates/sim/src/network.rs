@@ -1,12 +1,11 @@
-//! All clients of one trial, laid out flat, and a round of them.
+//! All clients of one trial, in flat arrays, and one round of them.
 
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use undertone_core::algorithm::{Algorithm, View};
-use undertone_core::client::{RoundError, Rules, State};
-use undertone_core::graph::Graph;
-use undertone_core::problem::Problem;
+use undertone_core::algorithm::{Algorithm, Run};
+use undertone_core::client::{Protection, RoundError, Rules, State};
+use undertone_core::privacy::{ClientBudget, Noise};
 use undertone_core::records::Scratch;
 
 use crate::aligned::Aligned;
@@ -14,26 +13,25 @@ use crate::data::{CHUNK, Population};
 use crate::prefetch::prefetch;
 
 /// What a round reads and does not change.
-pub struct World<'a> {
+pub struct Ground<'a> {
     pub population: &'a Population,
-    pub graph: &'a Graph,
-    pub problem: &'a Problem,
-    pub special: &'a HashMap<usize, Special>,
+    pub run: Run<'a>,
     pub rules: Rules<'a>,
-    pub rounds: u32,
+    /// Clients that differ from the rest.
+    pub special: &'a HashMap<usize, Special>,
+    /// The budget of all other clients, and where their noise comes from; none without privacy.
+    pub privacy: Option<(&'a ClientBudget, &'a Noise)>,
     pub trial: u32,
 }
 
 /// What is special about one client.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Special {
     /// Its own eta(1).
     pub eta: Option<f64>,
-    /// By what its phi(n) differs from the others'.
-    pub budget_factor: f64,
+    /// What it may spend; none without privacy.
+    pub budget: Option<ClientBudget>,
 }
-
-const ORDINARY: Special = Special { eta: None, budget_factor: 1.0 };
 
 /// A client that could not finish a round.
 pub struct Stuck {
@@ -42,12 +40,12 @@ pub struct Stuck {
 }
 
 /// All clients' vectors, one after the other.
-pub struct Network {
+pub struct ClientVectors {
     /// w~(n-1), and after the round w~(n).
     pub released: Aligned,
     /// w~(n) while it is being computed.
     next: Aligned,
-    /// What the algorithm remembers, client by client.
+    /// The algorithm's memory, client by client.
     memory: Aligned,
     /// w(n), up to date after measured rounds.
     pub w: Aligned,
@@ -55,7 +53,7 @@ pub struct Network {
     pub average: Aligned,
 }
 
-/// Vectors kept per client; at least one, so that they can be dealt out to the tasks.
+/// Vectors kept per client; at least one, so that they can be split among the tasks.
 fn memory(algorithm: &dyn Algorithm) -> usize {
     algorithm.memory().max(1)
 }
@@ -69,7 +67,7 @@ struct Part<'a> {
     average: &'a mut [f64],
 }
 
-impl Network {
+impl ClientVectors {
     /// All zero, as Algorithm 1 begins.
     pub fn new(population: &Population, algorithm: &dyn Algorithm) -> Self {
         let size = population.clients() * population.features();
@@ -78,23 +76,23 @@ impl Network {
         Self { released: zeros(), next: zeros(), memory, w: zeros(), average: zeros() }
     }
 
-    /// Round n of all clients. `measured` says whether anybody will look at w(n).
-    pub fn round(&mut self, world: &World, round: u32, measured: bool) -> Result<(), Stuck> {
+    /// Round n of all clients. `measured` tells whether w(n) will be measured.
+    pub fn round(&mut self, ground: &Ground, round: u32, measured: bool) -> Result<(), Stuck> {
         let released: &[f64] = &self.released;
-        let size = CHUNK * world.population.features();
+        let size = CHUNK * ground.population.features();
         if released.len() <= size {
-            let Network { next, memory, w, average, .. } = self;
-            world.compute(Part { first: 0, next, memory, w, average }, released, round, measured)?;
+            let ClientVectors { next, memory, w, average, .. } = self;
+            ground.compute(Part { first: 0, next, memory, w, average }, released, round, measured)?;
         } else {
             self.next
                 .par_chunks_mut(size)
-                .zip(self.memory.par_chunks_mut(size * memory(world.rules.algorithm)))
+                .zip(self.memory.par_chunks_mut(size * memory(ground.rules.algorithm)))
                 .zip(self.w.par_chunks_mut(size))
                 .zip(self.average.par_chunks_mut(size))
                 .enumerate()
                 .try_for_each(|(index, (((next, memory), w), average))| {
                     let part = Part { first: index * CHUNK, next, memory, w, average };
-                    world.compute(part, released, round, measured)
+                    ground.compute(part, released, round, measured)
                 })?;
         }
         std::mem::swap(&mut self.released, &mut self.next);
@@ -102,15 +100,15 @@ impl Network {
     }
 }
 
-/// Networks whose points take fewer numbers than this stay in the cache by themselves.
+/// Networks whose points take fewer numbers than this stay in the cache anyway.
 const CACHED: usize = 1 << 17;
 
-impl World<'_> {
+impl Ground<'_> {
     /// Round n of some clients: each computes and releases, and its running average takes in what it released.
-    fn compute(&self, part: Part, released: &[f64], round: u32, measured: bool) -> Result<(), Stuck> {
+    fn compute(&self, part: Part, released: &[f64], number: u32, measured: bool) -> Result<(), Stuck> {
         let features = self.population.features();
         let memory = memory(self.rules.algorithm);
-        let share = 1.0 / f64::from(round);
+        let share = 1.0 / f64::from(number);
         let mut scratch = Scratch::default();
         let mut unseen = vec![0.0; features];
         let end = part.first + part.next.len() / features;
@@ -120,27 +118,23 @@ impl World<'_> {
             }
             let at = (client - part.first) * features;
             let special = if self.special.is_empty() { None } else { self.special.get(&client) };
-            let special = special.unwrap_or(&ORDINARY);
-            let view = View {
-                round,
-                rounds: self.rounds,
-                client,
-                graph: self.graph,
-                problem: self.problem,
-                eta: special.eta,
-                own: &released[client * features..][..features],
-                points: released,
-                slots: self.graph.neighbours(client),
-                ids: self.graph.neighbours(client),
+            let own = &released[client * features..][..features];
+            let round = self.run.round(number, client, special.and_then(|s| s.eta)).with_points(own, released);
+            let protection = match self.privacy {
+                None => Protection::Off,
+                Some((common, noise)) => {
+                    let budget = special.and_then(|s| s.budget.as_ref()).unwrap_or(common);
+                    Protection::On { budget, noise, trial: self.trial }
+                }
             };
             let state = State {
                 memory: &mut part.memory[at * memory..][..features * memory],
-                // w_k(n) leaves the client only to be measured.
+                // w_k(n) is kept only to be measured.
                 w: if measured { &mut part.w[at..][..features] } else { &mut unseen },
                 released: &mut part.next[at..][..features],
             };
             self.rules
-                .round(&view, self.population.records(client), self.trial, special.budget_factor, state, &mut scratch)
+                .round(&round, self.population.records(client), protection, state, &mut scratch)
                 .map_err(|reason| Stuck { client, reason })?;
             for (average, released) in part.average[at..][..features].iter_mut().zip(&part.next[at..]) {
                 *average += (released - *average) * share;
@@ -150,7 +144,7 @@ impl World<'_> {
     }
 
     /// Starts to fetch what the clients after `client` will need: records of the next, and points of the neighbours
-    /// of one further on, which lie scattered over memory.
+    /// of one further on, which are scattered in memory.
     fn prefetch(&self, released: &[f64], client: usize, end: usize) {
         const AHEAD: usize = 4;
         if client + 1 < end {
@@ -158,7 +152,7 @@ impl World<'_> {
         }
         if client + AHEAD < end {
             let features = self.population.features();
-            for &l in self.graph.neighbours(client + AHEAD) {
+            for &l in self.run.graph.neighbours(client + AHEAD) {
                 prefetch(&released[l as usize * features..][..features]);
             }
         }

@@ -1,13 +1,14 @@
 //! Curves as SVG and PNG, the same picture on every machine: the font ships with the program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
+use thiserror::Error;
 
-/// Colours that the colour-blind can tell apart (Okabe, Ito 2008).
+/// Colours that are distinguishable with colour blindness (Okabe, Ito 2008).
 pub const PALETTE: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -50,19 +51,42 @@ const LEGEND_ROW: u32 = 24;
 const FONT: &str = "sans-serif";
 const GREY: RGBColor = RGBColor(110, 110, 110);
 
+/// A plot that cannot be drawn or written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PlotError {
+    /// The file cannot be written.
+    #[error("{path}: the plot cannot be written ({source})")]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The drawing library failed.
+    #[error("{path}: the plot cannot be drawn ({reason})")]
+    Draw {
+        /// Which file, or "plot" for one in memory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
 impl Chart {
     /// Writes `base`.svg and `base`.png.
-    pub fn save(&self, base: &Path) -> Result<(), String> {
+    pub fn save(&self, base: &Path) -> Result<(), PlotError> {
         let (svg, png) = (base.with_extension("svg"), base.with_extension("png"));
-        let failed = |path: &Path, e: String| format!("{}: the plot cannot be written ({e})", path.display());
-        std::fs::write(&svg, self.svg()?).map_err(|e| failed(&svg, e.to_string()))?;
-        self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area()).map_err(|e| failed(&png, e))
+        std::fs::write(&svg, self.svg()?).map_err(|source| PlotError::Write { path: svg, source })?;
+        let drawn = self.draw(BitMapBackend::new(&png, SIZE).into_drawing_area());
+        drawn.map_err(|reason| PlotError::Draw { path: png, reason })
     }
 
     /// The plot as SVG text.
-    pub fn svg(&self) -> Result<String, String> {
+    pub fn svg(&self) -> Result<String, PlotError> {
         let mut text = String::new();
-        self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area())?;
+        let drawn = self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area());
+        drawn.map_err(|reason| PlotError::Draw { path: "plot".into(), reason })?;
         Ok(text)
     }
 

@@ -1,12 +1,12 @@
-//! Asks the memory for numbers that will be needed soon, while something else is computed.
+//! Prefetches numbers that will be needed soon.
 
-/// Starts to fetch all of `numbers` into the cache. It changes nothing but the time it takes to read them.
+/// Starts to fetch all of `numbers` into the cache. It affects only the time to read them.
 #[inline(always)]
 pub fn prefetch(numbers: &[f64]) {
     const LINE: usize = 64 / size_of::<f64>();
     for line in numbers.iter().step_by(LINE) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing and faults on no address, and this one is a reference anyway.
+        // SAFETY: a prefetch reads nothing and cannot fault, and the address is that of a valid reference.
         #[allow(unsafe_code)]
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};

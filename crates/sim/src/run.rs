@@ -1,28 +1,30 @@
 //! Runs a study: many clients, round by round, in as many trials as asked for.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use rayon::prelude::*;
 use thiserror::Error;
-use undertone_core::client::{Protection, RoundError, Rules};
+use undertone_core::algorithm::Run;
+use undertone_core::client::{RoundError, Rules};
 use undertone_core::graph::{Graph, GraphError};
-use undertone_core::privacy::{Noise, NoiseError, Schedule};
+use undertone_core::privacy::{ClientBudget, Noise};
 use undertone_core::problem::Problem;
-use undertone_core::regularizer::Regularizer;
-use undertone_core::study::{NoiseKind, Redraw, RegularizerSpec, Study};
+use undertone_core::study::{Redraw, Study};
 use undertone_data::{DataError, Model, mean};
 
-use crate::central::{self, Central, Losses};
+use crate::central::{self, Central, CentralError, Losses};
 use crate::data::Population;
 use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick};
-use crate::network::{Network, Special, Stuck, World};
+use crate::network::{ClientVectors, Ground, Special, Stuck};
 use crate::outcome::{Outcome, Point};
+use undertone_core::watch::Watch;
 
 /// A study that could not be run.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SimError {
     /// The data cannot be used.
     #[error(transparent)]
@@ -38,9 +40,14 @@ pub enum SimError {
         /// The names there are.
         clients: String,
     },
-    /// No secure noise.
-    #[error(transparent)]
-    Noise(#[from] NoiseError),
+    /// The records were stored for a study with another clip or other features.
+    #[error(
+        "the records were stored for another study: its clip or its features differ; make the population for this one"
+    )]
+    OtherStudy,
+    /// It was cancelled.
+    #[error("cancelled")]
+    Cancelled,
     /// A client could not finish a round.
     #[error("client \"{client}\" could not finish round {round}: {reason}")]
     Round {
@@ -51,7 +58,7 @@ pub enum SimError {
         /// Why.
         reason: RoundError,
     },
-    /// The models went to infinity.
+    /// The models diverged.
     #[error(
         "the run diverged: in round {round} the models are no longer finite; lower eta, raise rho, or raise lambda"
     )]
@@ -61,33 +68,47 @@ pub enum SimError {
     },
 }
 
-/// Called now and then with the share of the work that is done, from 0 to 1.
-pub type Progress<'a> = &'a (dyn Fn(f64) + Sync);
-
 /// Runs a study.
-pub fn run(study: &Study, progress: Progress) -> Result<Outcome, SimError> {
-    run_sharing(study, &Shared::default(), progress)
+pub fn run(study: &Study, watch: &dyn Watch) -> Result<Outcome, SimError> {
+    run_sharing(study, &Shared::default(), watch)
 }
 
 /// Runs a study that shares its central solutions with others on the same data.
-pub fn run_sharing(study: &Study, shared: &Shared, progress: Progress) -> Result<Outcome, SimError> {
+pub fn run_sharing(study: &Study, shared: &Shared, watch: &dyn Watch) -> Result<Outcome, SimError> {
+    run_with(study, shared, watch, &|trial| Ok(Arc::new(Population::load(study, trial)?)))
+}
+
+/// Runs a study on records in memory, which [`Population::from_tables`] made for it, in place of its data source.
+pub fn run_on(study: &Study, population: Population, watch: &dyn Watch) -> Result<Outcome, SimError> {
+    if population.clipping() != study.clipping() || population.features() != study.features() {
+        return Err(SimError::OtherStudy);
+    }
+    let population = Arc::new(population);
+    run_with(study, &Shared::default(), watch, &|_| Ok(population.clone()))
+}
+
+/// Where the records of a trial come from.
+type Load<'a> = &'a (dyn Fn(u32) -> Result<Arc<Population>, SimError> + Sync);
+
+fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Result<Outcome, SimError> {
     let started = Instant::now();
-    let guard = Guard::new(study)?;
-    let first = Setup::new(study, &guard, shared, 0)?;
+    let guard = Guard::new(study);
+    let first = Trial::new(study, shared, 0, load)?;
     let setup_seconds = started.elapsed().as_secs_f64();
-    let trials = study.simulation.trials;
-    let work = Work { done: AtomicU64::new(0), total: u64::from(trials) * u64::from(study.rounds), report: progress };
-    let results: Result<Vec<Trial>, SimError> = (0..trials)
+    let simulation = study.spec().simulation;
+    let total = u64::from(simulation.trials) * u64::from(study.rounds());
+    let work = Work { done: AtomicU64::new(0), total, watch };
+    let results: Result<Vec<Measured>, SimError> = (0..simulation.trials)
         .into_par_iter()
         .map(|trial| {
-            if trial == 0 || study.simulation.redraw == Redraw::Noise {
+            if trial == 0 || simulation.redraw == Redraw::Noise {
                 first.run(study, &guard, trial, &work)
             } else {
-                Setup::new(study, &guard, shared, trial)?.run(study, &guard, trial, &work)
+                Trial::new(study, shared, trial, load)?.run(study, &guard, trial, &work)
             }
         })
         .collect();
-    let mut outcome = outcome(study, &guard, &first, results?);
+    let mut outcome = outcome(study, &first, results?);
     outcome.setup_seconds = setup_seconds;
     outcome.seconds = started.elapsed().as_secs_f64();
     Ok(outcome)
@@ -97,17 +118,17 @@ pub fn run_sharing(study: &Study, shared: &Shared, progress: Progress) -> Result
 /// that is given the same `Shared`.
 #[derive(Debug, Default)]
 pub struct Shared {
-    solved: Mutex<HashMap<String, Result<Central, String>>>,
+    solved: Mutex<HashMap<String, Result<Central, CentralError>>>,
     exact_only: bool,
 }
 
 impl Shared {
-    /// Leaves the clipped problems alone, for runs whose distance to them nobody asks for.
+    /// Does not solve the clipped problems, for runs whose distance to them is not needed.
     pub fn exact_only() -> Self {
         Self { exact_only: true, ..Self::default() }
     }
 
-    /// The solution of a study's pooled problem, found now if it was not found before.
+    /// The solution of a study's pooled problem, computed now if it is not known.
     fn solve(
         &self,
         study: &Study,
@@ -115,12 +136,13 @@ impl Shared {
         problem: &Problem,
         losses: Losses,
         trial: u32,
-    ) -> Result<Central, String> {
-        if !study.simulation.central {
-            return Err("simulation.central is false".into());
+    ) -> Result<Central, CentralError> {
+        let spec = study.spec();
+        if !spec.simulation.central {
+            return Err(CentralError::NotAsked);
         }
-        let clip = study.privacy.filter(|_| losses == Losses::Clipped).map(|p| p.clip);
-        let key = format!("{:?} {problem:?} {clip:?} {} {trial}", study.data, study.seed);
+        let clip = study.privacy().filter(|_| losses == Losses::Clipped).map(|p| p.clip());
+        let key = format!("{:?} {problem:?} {clip:?} {} {trial}", spec.data, spec.seed);
         if let Some(known) = self.solved.lock().expect("no solver panics").get(&key) {
             return known.clone();
         }
@@ -134,83 +156,70 @@ impl Shared {
 struct Work<'a> {
     done: AtomicU64,
     total: u64,
-    report: Progress<'a>,
+    watch: &'a dyn Watch,
 }
 
 impl Work<'_> {
-    fn add_round(&self) {
+    /// One round more is done.
+    fn add_round(&self) -> Result<(), SimError> {
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-        // A thousand reports are enough for any bar.
+        // A thousand reports are enough for a progress bar.
         if done.is_multiple_of((self.total / 1000).max(1)) || done == self.total {
-            (self.report)(done as f64 / self.total as f64);
+            self.watch.progress(done as f64 / self.total as f64);
         }
+        if self.watch.is_cancelled() { Err(SimError::Cancelled) } else { Ok(()) }
     }
 }
 
-/// The study's promise of privacy, ready to use.
+/// The study's promise of privacy, ready to use; none of it without privacy.
 struct Guard {
-    noise: Noise,
-    schedule: Option<Schedule>,
+    noise: Option<Noise>,
+    budget: Option<ClientBudget>,
 }
 
 impl Guard {
-    fn new(study: &Study) -> Result<Self, SimError> {
-        let Some(privacy) = &study.privacy else { return Ok(Self { noise: Noise::off(), schedule: None }) };
-        let noise = match privacy.noise {
-            NoiseKind::Fast => Noise::fast(study.seed),
-            NoiseKind::Secure => Noise::secure(),
-        };
-        Ok(Self { noise, schedule: Some(study.schedule(privacy).expect("checked with the study")) })
+    fn new(study: &Study) -> Self {
+        Self { noise: study.noise(), budget: study.privacy().map(|privacy| privacy.client_budget(None)) }
     }
 }
 
 /// What a trial runs on.
-struct Setup {
-    population: Population,
+struct Trial {
+    population: Arc<Population>,
     graph: Graph,
     problem: Problem,
-    central: Result<Central, String>,
+    central: Result<Central, CentralError>,
     surrogate: Option<Central>,
     special: HashMap<usize, Special>,
 }
 
-impl Setup {
-    fn new(study: &Study, guard: &Guard, shared: &Shared, trial: u32) -> Result<Self, SimError> {
-        let population = Population::load(study, trial)?;
+impl Trial {
+    fn new(study: &Study, shared: &Shared, trial: u32, load: Load) -> Result<Self, SimError> {
+        let population = load(trial)?;
         let graph = study.build_graph(population.names(), trial)?;
         let mut special = HashMap::new();
-        for (name, client) in &study.clients {
+        for (name, client) in &study.spec().clients {
             let k = population.names().find(name).ok_or_else(|| SimError::UnknownClient {
                 name: name.clone(),
                 clients: population.names().to_string(),
             })?;
-            let budget_factor = guard.schedule.as_ref().map_or(1.0, |s| study.budget_factor(s, client));
-            special.insert(k, Special { eta: client.eta, budget_factor });
+            special.insert(k, Special { eta: client.eta, budget: study.client_budget(name) });
         }
-        let regularizer = match study.regularizer {
-            RegularizerSpec::Public(regularizer) => regularizer,
-            RegularizerSpec::PaperRule { l2 } => Regularizer::ElasticNet { l1: population.paper_lambda1(), l2 },
-        };
-        let problem = study.problem(regularizer);
+        let problem = study.problem(|| population.paper_lambda1());
         let solve = |losses| shared.solve(study, &population, &problem, losses, trial);
-        let clipped = study.privacy.is_some() && study.algorithm.clips() && !shared.exact_only;
+        let clipped = study.privacy().is_some() && study.algorithm().clips() && !shared.exact_only;
         let central = solve(Losses::Exact);
         let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
         Ok(Self { population, graph, problem, central, surrogate, special })
     }
 
-    fn run(&self, study: &Study, guard: &Guard, trial: u32, work: &Work) -> Result<Trial, SimError> {
-        let protection = match (&study.privacy, &guard.schedule) {
-            (Some(privacy), Some(schedule)) => Protection::On { clip: privacy.clip, schedule, noise: &guard.noise },
-            _ => Protection::Off,
-        };
-        let world = World {
+    fn run(&self, study: &Study, guard: &Guard, trial: u32, work: &Work) -> Result<Measured, SimError> {
+        let ground = Ground {
             population: &self.population,
-            graph: &self.graph,
-            problem: &self.problem,
+            run: Run { rounds: study.rounds(), graph: &self.graph, problem: &self.problem },
+            rules: Rules { algorithm: study.algorithm() },
             special: &self.special,
-            rules: Rules { algorithm: &*study.algorithm, protection },
-            rounds: study.rounds,
+            privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
             trial,
         };
         let yardstick = Yardstick {
@@ -219,47 +228,49 @@ impl Setup {
             central: self.central.as_ref().ok(),
             surrogate: self.surrogate.as_ref(),
         };
-        let mut network = Network::new(&self.population, &*study.algorithm);
+        let mut vectors = ClientVectors::new(&self.population, study.algorithm());
         let mut metrics = Vec::new();
-        for round in 1..=study.rounds {
+        for round in 1..=study.rounds() {
             let measured = is_measured(study, round);
-            network.round(&world, round, measured).map_err(|Stuck { client, reason }| SimError::Round {
+            vectors.round(&ground, round, measured).map_err(|Stuck { client, reason }| SimError::Round {
                 client: self.population.names().get(client).into_owned(),
                 round,
                 reason,
             })?;
             if measured {
-                let Network { w, released, average, .. } = &network;
+                let ClientVectors { w, released, average, .. } = &vectors;
                 let found = yardstick.measure(&Models { w, released, average });
                 if !found.is_finite() {
                     return Err(SimError::Diverged { round });
                 }
                 metrics.push(found);
             }
-            work.add_round();
+            work.add_round()?;
         }
-        Ok(Trial { metrics, network: (trial == 0).then_some(network) })
+        Ok(Measured { metrics, vectors: (trial == 0).then_some(vectors) })
     }
 }
 
 fn is_measured(study: &Study, round: u32) -> bool {
-    round.is_multiple_of(study.simulation.metrics_every) || round == study.rounds
+    round.is_multiple_of(study.spec().simulation.metrics_every) || round == study.rounds()
 }
 
-struct Trial {
+/// What came of a trial.
+struct Measured {
     metrics: Vec<Metrics>,
-    network: Option<Network>,
+    /// Kept of the first trial.
+    vectors: Option<ClientVectors>,
 }
 
-fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> Outcome {
-    // What does not clip promises nothing, whatever its noise.
-    let promise = study.privacy.as_ref().zip(guard.schedule.as_ref()).filter(|_| study.algorithm.clips());
-    let measured = (1..=study.rounds).filter(|&round| is_measured(study, round));
+fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
+    // Without clipping there is no privacy, whatever the noise.
+    let promise = study.privacy().filter(|_| study.algorithm().clips());
+    let measured = (1..=study.rounds()).filter(|&round| is_measured(study, round));
     let points = measured
         .enumerate()
         .map(|(i, round)| {
             let rows: Vec<&Metrics> = trials.iter().map(|t| &t.metrics[i]).collect();
-            let spent = promise.map(|(privacy, schedule)| study.spent(privacy, schedule, round));
+            let spent = promise.map(|privacy| privacy.spent(round));
             Point {
                 round,
                 rho: spent.map(|s| s.0.get()),
@@ -272,29 +283,29 @@ fn outcome(study: &Study, guard: &Guard, setup: &Setup, trials: Vec<Trial>) -> O
         })
         .collect();
     let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
-    let network = trials.into_iter().find_map(|t| t.network).expect("the first trial keeps its network");
-    let features = setup.population.features();
+    let vectors = trials.into_iter().find_map(|t| t.vectors).expect("the first trial keeps its vectors");
+    let features = first.population.features();
     Outcome {
         points,
         final_errors,
-        model: Model::new(study, mean(&network.released, features), Some(mean(&network.average, features))),
-        names: setup.population.names().clone(),
-        clients: network.w.into_vec(),
-        released: network.released.into_vec(),
-        edges: setup.graph.edges(),
-        records: setup.population.total_records(),
-        regularizer: setup.problem.regularizer,
-        central: setup.central.clone(),
-        surrogate: setup.surrogate.clone(),
-        epsilon: promise.map(|(privacy, schedule)| study.promised(privacy, schedule).get()),
+        model: Model::new(study, mean(&vectors.released, features), Some(mean(&vectors.average, features))),
+        names: first.population.names().clone(),
+        clients: vectors.w.into_vec(),
+        released: vectors.released.into_vec(),
+        edges: first.graph.edges(),
+        records: first.population.total_records(),
+        regularizer: first.problem.regularizer,
+        central: first.central.clone(),
+        surrogate: first.surrogate.clone(),
+        epsilon: promise.map(|privacy| privacy.promised().get()),
         study: study.clone(),
         setup_seconds: 0.0,
         seconds: 0.0,
     }
 }
 
-fn bands(rows: &[&Metrics], pick: impl Fn(&Metrics) -> Option<PerModel>) -> Option<[Band; 3]> {
+fn bands(rows: &[&Metrics], pick: impl Fn(&Metrics) -> Option<PerModel>) -> Option<PerModel<Band>> {
     let values: Vec<PerModel> = rows.iter().map(|m| pick(m)).collect::<Option<_>>()?;
     let band = |part: fn(&PerModel) -> f64| Band::of(values.iter().map(part).collect());
-    Some([band(|m| m.w), band(|m| m.released), band(|m| m.average)])
+    Some(PerModel { w: band(|m| m.w), released: band(|m| m.released), average: band(|m| m.average) })
 }

@@ -9,7 +9,7 @@ use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use undertone_core::study::Study;
+use undertone_core::study::{Study, StudySpec};
 use undertone_sim::Outcome;
 use undertone_sim::data::Population;
 
@@ -36,8 +36,8 @@ fn study_text(layout: &str) -> String {
 }
 
 fn try_run(text: &str, path: &Path) -> Result<Outcome, String> {
-    let mut study = Study::parse(text, "study.toml").map_err(|e| e.to_string())?;
-    study.set_data_path(path.to_str().unwrap());
+    let spec = StudySpec::parse(text, "study.toml").map_err(|e| e.to_string())?;
+    let study = spec.data_path(path.to_str().unwrap()).check().map_err(|e| e.to_string())?;
     undertone_sim::run(&study, &|_| {}).map_err(|e| e.to_string())
 }
 
@@ -86,7 +86,7 @@ fn one_file_per_client_in_csv_and_parquet() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("b.csv"), csv(&ROWS[..3], |_| "any".into())).unwrap();
     fs::write(folder.path().join("a.CSV"), csv(&ROWS[3..5], |_| "any".into())).unwrap();
-    fs::write(folder.path().join(".notes.txt"), "hidden files are none of our business").unwrap();
+    fs::write(folder.path().join(".notes.txt"), "hidden files are ignored").unwrap();
     write_parquet(&folder.path().join("c.parquet"), &ROWS[5..]);
     assert_finds_the_rule(&try_run(&study_text("source = \"folder\""), folder.path()).unwrap(), &["a", "b", "c"]);
 }
@@ -163,7 +163,7 @@ fn bad_cells_are_named_by_file_line_and_column() {
         fs::write(&file, format!("dose,sex,age\n30,m,50\n{cells}\n")).unwrap();
         let error = try_run(&study_text("source = \"split\"\nclients = 2"), &file).unwrap_err();
         for word in words {
-            assert!(error.contains(word), "{cells}: \"{error}\" does not say \"{word}\"");
+            assert!(error.contains(word), "{cells}: \"{error}\" does not contain \"{word}\"");
         }
         assert!(!error.contains('\n'));
     }
@@ -187,7 +187,7 @@ fn lines_are_counted_as_an_editor_does() {
 }
 
 #[test]
-fn values_are_clamped_only_if_the_study_says_so() {
+fn values_are_clamped_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("all.csv");
     let text = study_text("source = \"split\"\nclients = 2\noutside = \"clamp\"");
@@ -205,7 +205,7 @@ fn bad_files_are_named_with_the_remedy() {
     let refused = |text: &str, path: &Path, words: &[&str]| {
         let error = try_run(text, path).unwrap_err();
         for word in words {
-            assert!(error.contains(word), "\"{error}\" does not say \"{word}\"");
+            assert!(error.contains(word), "\"{error}\" does not contain \"{word}\"");
         }
         assert!(!error.contains('\n'), "{error}");
     };
@@ -246,7 +246,7 @@ fn bad_files_are_named_with_the_remedy() {
     refused(&by_column, &path.join("c.csv"), &["c.csv:6", "\"clinic\"", "must name the client"]);
 }
 
-/// Clients with the same data agree with each other while they run away together: their objective tells.
+/// Clients with the same data agree with each other while they diverge together: their objective shows it.
 #[test]
 fn divergence_in_agreement_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +311,7 @@ fn stand_ins_have_the_shape_that_is_public() {
         assert_eq!(labels, loss == "logistic");
         assert!(targets.iter().any(|y| *y > 0.0) && targets.iter().any(|y| *y < 0.0));
         let outcome = undertone_sim::run(&study, &|_| {}).unwrap();
-        assert!(!outcome.notices().iter().any(|n| n.contains("whoever may see the records")), "there are none");
+        assert!(!outcome.notices().iter().any(|n| n.contains("treat this folder like the records")), "there are none");
     }
 }
 

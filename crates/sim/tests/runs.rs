@@ -1,4 +1,4 @@
-//! Runs: bits that do not depend on threads, budgets that are kept, data in every layout, errors that name their
+//! Runs: bits that do not depend on threads, budgets that are not exceeded, data in every layout, errors that name their
 //! place.
 
 use undertone_core::study::Study;
@@ -45,7 +45,7 @@ fn run_on(threads: usize, text: &str) -> Outcome {
 fn bits(outcome: &Outcome) -> Vec<u64> {
     let mut bits: Vec<u64> = outcome.clients.iter().chain(&outcome.model.w).map(|v| v.to_bits()).collect();
     for point in &outcome.points {
-        let errors = point.error.iter().chain(&point.surrogate_error).flatten();
+        let errors = point.error.iter().chain(&point.surrogate_error).flat_map(|e| [&e.w, &e.released, &e.average]);
         for band in errors.chain([&point.objective, &point.consensus]) {
             bits.extend([band.mean, band.q10, band.q90].map(f64::to_bits));
         }
@@ -95,10 +95,10 @@ fn classic_accounting_states_the_epsilon_it_proves() {
     assert!(promised <= 2.0 && promised > 2.0 - 1e-6, "{promised}");
     assert_eq!(outcome.to_json()["accountant"], "classic");
     assert!(outcome.points.windows(2).all(|w| w[0].epsilon <= w[1].epsilon && w[1].epsilon < Some(1.0)));
-    // Every round stays below one, so a huge budget cannot be spent, and is not reported as spent.
+    // The epsilon of every round is below one, so a huge budget cannot be spent, and is not reported as spent.
     let capped = run(&SMALL.replace("zcdp-nfl", "dp-nfl").replace("epsilon = 2", "epsilon = 1e6"));
     assert!(capped.epsilon.unwrap() < 30.0, "{:?}", capped.epsilon);
-    // The same noise, counted exactly, is worth much less: that is what the better accounting buys.
+    // The same noise has a much smaller epsilon by exact accounting.
     let exact = outcome.epsilons().unwrap()[2].1;
     assert!(exact < 1.0, "{exact}");
 }
@@ -126,18 +126,18 @@ fn a_client_may_have_its_own_step_size() {
 }
 
 #[test]
-fn secure_noise_serves_a_whole_run_and_says_that_it_does_not_repeat() {
+fn secure_noise_works_and_reports_that_it_does_not_repeat() {
     let text = SMALL.replace("clip = 2", "clip = 2\nnoise = \"secure\"");
     let (one, two) = (run(&text), run(&text));
     assert_ne!(one.clients, two.clients);
     assert!(one.notices()[0].contains("secure"));
-    let fast = run(SMALL).last().error.unwrap()[1].mean;
-    let secure = one.last().error.unwrap()[1].mean;
+    let fast = run(SMALL).last().error.unwrap().released.mean;
+    let secure = one.last().error.unwrap().released.mean;
     assert!((secure / fast).ln().abs() < 0.3, "secure {secure}, fast {fast}");
 }
 
 #[test]
-fn what_is_not_private_says_so() {
+fn runs_without_privacy_report_it() {
     let off = run(&SMALL
         .replace("[privacy]\nepsilon = 2\ndelta = 1e-5\nclip = 2", "")
         .replace("rounds", "privacy = \"off\"\nrounds"));
@@ -147,7 +147,7 @@ fn what_is_not_private_says_so() {
 }
 
 #[test]
-fn too_large_for_a_central_solution_is_skipped_and_said() {
+fn too_large_for_a_central_solution_is_skipped_and_reported() {
     let text = SMALL.replace("records = [7]", "records = 1000").replace("rounds = 30", "rounds = 2");
     let outcome = run(&text);
     assert!(outcome.last().error.is_none());

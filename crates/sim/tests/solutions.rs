@@ -1,7 +1,7 @@
 //! Central solutions against scikit-learn and statsmodels, and noise-free runs against central solutions.
 
 use serde_json::Value;
-use undertone_core::study::Study;
+use undertone_core::study::StudySpec;
 use undertone_sim::Outcome;
 
 fn reference(name: &str) -> Vec<Value> {
@@ -10,12 +10,12 @@ fn reference(name: &str) -> Vec<Value> {
 }
 
 fn run(text: &str, data: Option<&str>) -> Outcome {
-    let mut study = Study::parse(text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"));
-    study.set_data_path(data.unwrap_or_default());
+    let spec = StudySpec::parse(text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let study = spec.data_path(data.unwrap_or_default()).check().unwrap_or_else(|e| panic!("{e}\n{text}"));
     undertone_sim::run(&study, &|_| {}).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// One CSV per client, as a user would keep them.
+/// One CSV per client, as a user would have them.
 fn write_clients(case: &Value, folder: &std::path::Path) -> usize {
     let mut features = 0;
     for (k, client) in case["clients"].as_array().unwrap().iter().enumerate() {
@@ -86,7 +86,7 @@ fn noise_free(problem: &str, rounds: u32, rho: f64, decay: &str) -> Outcome {
 }
 
 fn final_error(outcome: &Outcome) -> f64 {
-    outcome.last().error.expect("the pooled problem is small")[0].mean
+    outcome.last().error.expect("the pooled problem is small").w.mean
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn noise_free_ridge_and_elastic_net_reach_the_central_solution() {
 fn noise_free_least_absolute_deviations_come_close() {
     let lad = noise_free("loss = \"absolute\"", 500, 3.0, "sqrt");
     assert!(final_error(&lad) < 2e-5, "{:e}", final_error(&lad));
-    // A step size that does not shrink circles the solution instead.
-    let circling = noise_free("loss = \"absolute\"", 500, 3.0, "constant");
-    assert!(final_error(&circling) > 10.0 * final_error(&lad));
+    // With a constant step size the run oscillates around the solution.
+    let oscillating = noise_free("loss = \"absolute\"", 500, 3.0, "constant");
+    assert!(final_error(&oscillating) > 10.0 * final_error(&lad));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn every_loss_approaches_its_central_solution() {
     }
 }
 
-/// With so much budget that noise vanishes, a clipped run goes to the minimiser of the clipped losses, not of the
+/// With a budget so large that noise is negligible, a clipped run converges to the minimiser of the clipped losses, not of the
 /// study's.
 #[test]
 fn clipped_runs_go_to_the_clipped_solution() {
@@ -139,13 +139,13 @@ fn clipped_runs_go_to_the_clipped_solution() {
             None,
         );
         let last = outcome.last();
-        let (exact, clipped) = (last.error.unwrap()[0].mean, last.surrogate_error.unwrap()[0].mean);
+        let (exact, clipped) = (last.error.unwrap().w.mean, last.surrogate_error.unwrap().w.mean);
         assert!(clipped < 1e-7, "{problem}: {clipped:e} from the clipped solution");
         assert!(exact > 100.0 * clipped, "{problem}: the clip made no difference ({exact:e})");
     }
 }
 
-/// P-ADMM without a clip is the closed form; with a clip it goes to the clipped solution too.
+/// P-ADMM without a clip is the closed form; with a clip it converges to the clipped solution too.
 #[test]
 fn p_admm_reaches_its_solutions() {
     let study = |name: &str, privacy: &str| {
@@ -160,9 +160,9 @@ fn p_admm_reaches_its_solutions() {
     };
     assert!(final_error(&study("p-admm", "privacy = \"off\"")) < 1e-15);
     let budget = "privacy = { phi1 = 1e10, delta = 1e-5, clip = 2.0 }";
-    let honest = study("p-admm", budget);
-    assert!(honest.last().surrogate_error.unwrap()[0].mean < 1e-7);
-    assert!(final_error(&honest) > 1e-5);
+    let clipped = study("p-admm", budget);
+    assert!(clipped.last().surrogate_error.unwrap().w.mean < 1e-7);
+    assert!(final_error(&clipped) > 1e-5);
     let reference = study("p-admm-unclipped", budget);
     assert!(final_error(&reference) < 1e-7);
     assert!(reference.notices().iter().any(|n| n.contains("NOT PRIVATE")));
@@ -208,7 +208,7 @@ fn the_prox_after_the_noise_makes_sparse_models() {
     let exact = |w: &[f64]| w.iter().map(|v| *v == 0.0).collect::<Vec<_>>();
     assert_eq!(exact(&with.model.w), central);
     let without = free_rounds(problem, 3000, &format!("{settings}\nprox = false"));
-    assert!(!exact(&without.model.w).contains(&true), "a subgradient never gets there");
+    assert!(!exact(&without.model.w).contains(&true), "a subgradient never gives exact zeros");
 }
 
 /// zCDP-NFL with `average` ends with the mean of the releases before the last round, at no further cost.

@@ -6,31 +6,31 @@ use std::rc::Rc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use undertone_core::ledger::{Disk, Memory};
+use undertone_core::ledger::{Disk, MemoryDisk};
 
-/// A disk that can die in the middle of a write: any of its sectors may then have reached it or not.
+/// A disk that can fail in the middle of a write: each sector may then have been written or not.
 ///
-/// Copies share one content: a node has one, and what it wrote outlives it in the other.
+/// Copies share their contents: a node has one, and the other keeps what it wrote.
 #[derive(Debug, Clone)]
 pub struct SimDisk(Rc<RefCell<Platter>>);
 
 #[derive(Debug)]
 struct Platter {
-    content: Memory,
-    /// Probability that a write kills.
+    content: MemoryDisk,
+    /// Probability that the node is killed in a write.
     crash: f64,
-    /// Whether writes are forgotten although they were said to be durable.
+    /// Whether writes are lost although they were reported as durable.
     lying: bool,
     rng: Xoshiro256PlusPlus,
 }
 
-/// Bytes that reach the disk together or not at all.
+/// Bytes that are written together or not at all.
 const SECTOR: usize = 64;
 
 impl SimDisk {
     pub(crate) fn new(seed: u64, crash: f64) -> Self {
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self(Rc::new(RefCell::new(Platter { content: Memory::default(), crash, lying: false, rng })))
+        Self(Rc::new(RefCell::new(Platter { content: MemoryDisk::default(), crash, lying: false, rng })))
     }
 
     /// What survives.
@@ -38,12 +38,12 @@ impl SimDisk {
         self.0.borrow().content.0.clone()
     }
 
-    /// Puts something else in its place, as a backup does.
+    /// Replaces the contents, as restoring a backup does.
     pub fn restore(&self, bytes: Vec<u8>) {
         self.0.borrow_mut().content.0 = bytes;
     }
 
-    /// From now on the disk says that writes are durable and forgets them.
+    /// From now on the disk reports writes as durable and loses them.
     pub fn lie(&self) {
         self.0.borrow_mut().lying = true;
     }
@@ -72,6 +72,6 @@ impl Disk for SimDisk {
                 content.write(at + (i * SECTOR) as u64, sector)?;
             }
         }
-        Err(io::Error::other("the node died"))
+        Err(io::Error::other("the node was killed"))
     }
 }

@@ -1,4 +1,4 @@
-//! A whole network in one thread and in virtual time: many nodes, a seed, and whatever can go wrong.
+//! A complete network in one thread and in virtual time: many nodes, a seed, and faults.
 //!
 //! Without [`Faults`] it is the in-memory transport of measurements. With them it loses, doubles, reorders and delays
 //! frames, cuts connections, splits the network, kills nodes in the middle of a write and starts them again, always the
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use undertone_core::identity::Identity;
 use undertone_core::ledger::LedgerError;
-use undertone_core::node::{Event, News, Node, OnLoss, Roster, RosterError, Setup, Stop};
-use undertone_core::privacy::Noise;
+use undertone_core::node::{Event, News, Node, NodeSetup, OnLoss, Roster, RosterError, Stop};
+use undertone_core::privacy::{Noise, Rho};
 use undertone_core::records::Dataset;
 use undertone_core::study::Study;
 
@@ -27,7 +27,7 @@ use network::{Action, Network, Wire};
 pub struct Faults {
     /// Least and most time that a frame takes.
     pub latency: (Duration, Duration),
-    /// Probability that a frame vanishes.
+    /// Probability that a frame is lost.
     pub loss: f64,
     /// Probability that a frame arrives twice.
     pub duplication: f64,
@@ -35,21 +35,21 @@ pub struct Faults {
     pub reordering: f64,
     /// Probability, per frame, that its connection is cut.
     pub cut: f64,
-    /// Probability, per durable write, that the node dies in the middle of it.
+    /// Probability, per durable write, that the node is killed in the middle of it.
     pub crash: f64,
-    /// How long a dead node stays away, at most.
+    /// How long a killed node is down, at most.
     pub away: Duration,
-    /// How long others take to notice that a node died.
+    /// How long others take to notice that a node was killed.
     pub silence: Duration,
     /// Probability, per frame, that the network splits in two for a while.
     pub partition: f64,
-    /// A node whose frames arrive changed, and how often.
-    pub liar: Option<(usize, f64)>,
+    /// A node whose frames are modified, and how often.
+    pub corrupt: Option<(usize, f64)>,
     /// Nodes that take this much longer for everything they send.
     pub slow: BTreeMap<usize, Duration>,
 }
 
-/// The parties of a study in one process.
+/// The peers of a study in one process.
 pub struct Cohort {
     /// The study.
     pub study: Arc<Study>,
@@ -62,19 +62,19 @@ pub struct Cohort {
     /// What they do about a neighbour that is not connected.
     pub on_loss: OnLoss,
     /// The noise of a node on its n-th start.
-    pub noise: fn(study: &Study, node: usize, start: u32) -> Noise,
-    /// How many of them, the first ones, never drop an edge whatever `on_loss` says.
+    pub noise: fn(study: &Study, node: usize, start: u32) -> Option<Noise>,
+    /// How many of them, the first ones, wait forever, whatever `on_loss` is.
     pub waiting: usize,
-    /// What each may spend at most, if less than the study promises.
-    pub allowance: Option<f64>,
-    /// One node that holds another study.
+    /// What each may spend at most, if less than the study's budget.
+    pub allowance: Option<Rho>,
+    /// One node with a different study.
     pub odd: Option<(usize, Arc<Study>)>,
-    /// The clock when the world begins, in seconds since 1970.
+    /// The clock when the simulation starts, in seconds since 1970.
     pub clock: i64,
 }
 
 impl Cohort {
-    /// The parties of a study with the simulator's noise, all of them patient, at a clock that begins at zero.
+    /// The peers of a study with the simulator's noise; all wait for lost neighbours, and the clock starts at zero.
     pub fn new(study: Study, identities: Vec<Arc<Identity>>, data: Vec<Dataset>) -> Result<Self, RosterError> {
         Ok(Self {
             roster: Arc::new(Roster::new(&study, true)?),
@@ -82,7 +82,7 @@ impl Cohort {
             identities,
             data,
             on_loss: OnLoss::Wait,
-            noise: |study, _, _| Noise::fast(study.seed),
+            noise: |study, _, _| study.noise(),
             waiting: 0,
             allowance: None,
             odd: None,
@@ -90,9 +90,9 @@ impl Cohort {
         })
     }
 
-    /// What a node is made of on its n-th start.
-    pub fn setup(&self, me: usize, start: u32) -> Setup {
-        Setup {
+    /// The setup of a node on its n-th start.
+    pub fn setup(&self, me: usize, start: u32) -> NodeSetup {
+        NodeSetup {
             study: self.odd.iter().find(|odd| odd.0 == me).map_or(&self.study, |odd| &odd.1).clone(),
             roster: self.roster.clone(),
             me,
@@ -100,7 +100,6 @@ impl Cohort {
             data: self.data[me].clone(),
             data_hash: [me as u8; 32],
             noise: (self.noise)(&self.study, me, start),
-            protected: true,
             on_loss: if me < self.waiting { OnLoss::Wait } else { self.on_loss },
             allowance: self.allowance,
             finals: Vec::new(),
@@ -109,10 +108,10 @@ impl Cohort {
     }
 }
 
-/// A node and what is left of it when it is dead.
+/// A node, and what remains of it after it was killed.
 struct Place {
     node: Option<Node<SimDisk>>,
-    /// A node that has finished and left.
+    /// A node that has finished and exited.
     finished: Option<Node<SimDisk>>,
     disk: SimDisk,
     starts: u32,
@@ -132,7 +131,7 @@ pub struct World {
     pub spy: Option<Spy>,
     /// What the nodes reported.
     pub news: Vec<(usize, News)>,
-    /// How often nodes died.
+    /// How often nodes were killed.
     pub crashes: u32,
 }
 
@@ -165,12 +164,12 @@ impl World {
         self.network.agenda.now()
     }
 
-    /// The parties, to change something between two starts.
+    /// The peers, to change something between two starts.
     pub fn cohort_mut(&mut self) -> &mut Cohort {
         &mut self.cohort
     }
 
-    /// A node that is alive, or has finished and left.
+    /// A node that is running, or has finished and exited.
     pub fn node(&self, k: usize) -> Option<&Node<SimDisk>> {
         self.places[k].node.as_ref().or(self.places[k].finished.as_ref())
     }
@@ -193,29 +192,29 @@ impl World {
         self.places.iter().enumerate().map(place).collect::<Vec<_>>().join("; ")
     }
 
-    /// Kills a node; it comes back when [`World::start`] says so.
+    /// Kills a node; [`World::start`] starts it again.
     pub fn kill(&mut self, node: usize) {
         if self.places[node].node.take().is_some() {
             self.network.unplug(node);
         }
     }
 
-    /// A node's disk, also when the node is dead.
+    /// A node's disk, also when the node is down.
     pub fn disk(&self, node: usize) -> &SimDisk {
         &self.places[node].disk
     }
 
-    /// Starts a dead node after some time.
+    /// Starts a killed node after some time.
     pub fn start(&mut self, node: usize, after: Duration) {
         self.plan(after, Happening::Start { node });
     }
 
-    /// Lets time pass until all nodes are finished or `limit` is reached; an error names who stopped and why.
+    /// Advances time until all nodes are finished or `limit` is reached; an error names the node that stopped and why.
     pub fn run(&mut self, limit: Duration) -> Result<bool, (usize, Stop)> {
         self.run_until(limit, |world| world.places.iter().all(|p| p.finished.is_some()))
     }
 
-    /// Lets time pass until `done` holds or `limit` is reached.
+    /// Advances time until `done` holds or `limit` is reached.
     pub fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> Result<bool, (usize, Stop)> {
         while !done(self) {
             match self.network.agenda.next(limit) {

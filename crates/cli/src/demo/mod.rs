@@ -1,9 +1,9 @@
-//! `undertone demo`: the whole thing on one machine.
+//! `undertone demo`: a complete study on one machine.
 //!
-//! Ten peers run as processes of their own and speak over loopback, encrypted, as they would between houses. One is
-//! killed on the way and comes back. In the end the model is compared with what pooling all data would have given.
+//! Ten peers run as separate processes with encrypted connections over loopback, as between machines. One is
+//! killed and restarted. At the end the model is compared with the solution of the pooled data.
 
-mod world;
+mod hospitals;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::Value;
-use undertone_core::study::Document;
-use undertone_core::study::Study;
+use undertone_core::study::{Study, StudySpec};
+use undertone_core::watch::Unwatched;
 
 use crate::{Failure, digits, free_folder, print};
-use world::Site;
+use hospitals::Hospital;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -26,98 +26,110 @@ pub struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// The site that is killed, and how far along the study is then.
+/// The peer that is killed, and the share of the rounds after which this happens.
 const VICTIM: usize = 6;
 const KILL_AT: f64 = 0.3;
-/// How many simulations show what may be expected.
+/// Number of simulations for comparison.
 const SIMULATIONS: usize = 20;
-/// How long it stays away.
+/// How long it is down.
 const AWAY: Duration = Duration::from_secs(2);
-/// A study this small is done in seconds; what takes longer hangs.
+/// A study this small is done in seconds; beyond this the demo has hung.
 const TOO_LONG: Duration = Duration::from_secs(300);
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let folder = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-demo"));
     undertone_sim::folder::prepare(&folder).map_err(Failure::input)?;
     let folder = std::path::absolute(&folder).map_err(Failure::machine)?;
-    let (study_path, sites) = world::make(&folder)?;
+    let (study_path, hospitals) = hospitals::make(&folder)?;
     let text = std::fs::read_to_string(&study_path).map_err(Failure::machine)?;
-    let mut study =
-        Study::read(&Document::parse(&text, "the demo's study").map_err(Failure::input)?).map_err(Failure::input)?;
-    study.set_data_path(&folder.join("data").display().to_string());
+    let spec = StudySpec::parse(&text, "the demo's study").map_err(Failure::input)?;
+    let study = spec.data_path(folder.join("data").display().to_string()).check().map_err(Failure::input)?;
     eprintln!(
         "{} hospitals, {} rounds, epsilon {:.3} each; keys, data and study are in {}",
-        sites.len(),
-        study.rounds,
-        study.privacy.map_or(0.0, |p| study.promised(&p, &study.schedule(&p).expect("checked with the study")).get()),
+        hospitals.len(),
+        study.rounds(),
+        study.privacy().map_or(0.0, |privacy| privacy.promised().get()),
         folder.display()
     );
     let started = Instant::now();
-    let mut cast = Cast::start(&study_path, sites, study.rounds)?;
-    let done = cast.play();
-    cast.stop();
+    let mut peers = Peers::start(&study_path, hospitals, study.rounds())?;
+    let done = peers.play();
+    peers.stop();
     let seconds = started.elapsed().as_secs_f64();
     let comings = done?;
-    compare(&study, &cast, &folder, seconds, &comings)
+    compare(&study, &peers, &folder, seconds, &comings)
 }
 
-/// The peers as processes, and what is drawn of them.
-struct Cast {
+/// The peers as processes, and their progress bars.
+struct Peers {
     study: PathBuf,
-    sites: Vec<Site>,
+    hospitals: Vec<Hospital>,
     rounds: u32,
     processes: Vec<Child>,
     bars: Vec<ProgressBar>,
     _screen: MultiProgress,
 }
 
-impl Cast {
-    fn start(study: &Path, sites: Vec<Site>, rounds: u32) -> Result<Self, Failure> {
+impl Peers {
+    fn start(study: &Path, hospitals: Vec<Hospital>, rounds: u32) -> Result<Self, Failure> {
         let screen = MultiProgress::new();
         let style =
             ProgressStyle::with_template("{prefix:12} [{bar:40}] {pos:>5}/{len} {msg}").expect("a fixed template");
-        let bars = sites.iter().map(|site| {
+        let bars = hospitals.iter().map(|hospital| {
             let bar = screen.add(ProgressBar::new(rounds.into()).with_style(style.clone()));
-            bar.set_prefix(site.name);
+            bar.set_prefix(hospital.name);
             bar
         });
-        let mut cast =
-            Self { study: study.into(), bars: bars.collect(), sites, rounds, processes: Vec::new(), _screen: screen };
-        for index in 0..cast.sites.len() {
-            let process = cast.spawn(index)?;
-            cast.processes.push(process);
+        let mut peers = Self {
+            study: study.into(),
+            bars: bars.collect(),
+            hospitals,
+            rounds,
+            processes: Vec::new(),
+            _screen: screen,
+        };
+        for index in 0..peers.hospitals.len() {
+            let process = peers.spawn(index)?;
+            peers.processes.push(process);
         }
-        Ok(cast)
+        Ok(peers)
     }
 
     fn spawn(&self, index: usize) -> Result<Child, Failure> {
-        let site = &self.sites[index];
+        let hospital = &self.hospitals[index];
         let program =
             std::env::current_exe().map_err(|e| Failure::machine(format!("this program cannot be found ({e})")))?;
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.log(index)).map_err(Failure::machine)?;
         let mut command = Command::new(program);
-        command.arg("peer").arg("--study").arg(&self.study).arg("--key").arg(&site.key).arg("--data").arg(&site.data);
-        command.arg("--state").arg(&site.state).args(["--metrics", &format!("127.0.0.1:{}", site.metrics)]);
-        // However the demo ends, its end of the pipe closes, and the peer goes too.
+        command
+            .arg("peer")
+            .arg("--study")
+            .arg(&self.study)
+            .arg("--key")
+            .arg(&hospital.key)
+            .arg("--data")
+            .arg(&hospital.data);
+        command.arg("--state").arg(&hospital.state).args(["--metrics", &format!("127.0.0.1:{}", hospital.metrics)]);
+        // However the demo ends, its end of the pipe closes, and the peer ends too.
         command.arg("--until-input-ends").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         command.spawn().map_err(|e| Failure::machine(format!("a peer could not be started ({e})")))
     }
 
     fn log(&self, index: usize) -> PathBuf {
-        self.sites[index].state.with_extension("log")
+        self.hospitals[index].state.with_extension("log")
     }
 
-    /// Watches until all are done; kills one on the way and brings it back. Returns what happened to it.
+    /// Watches until all are done; kills one and restarts it. Returns what happened to it.
     fn play(&mut self) -> Result<String, Failure> {
         let started = Instant::now();
         let mut killed: Option<(Instant, u32)> = None;
         let mut came_back = None;
-        let mut rounds = vec![0; self.sites.len()];
+        let mut rounds = vec![0; self.hospitals.len()];
         loop {
             for (index, round) in rounds.iter_mut().enumerate() {
                 let away = index == VICTIM && killed.is_some() && came_back.is_none();
-                if let Some((done, epsilon)) = (!away).then(|| ask(self.sites[index].metrics)).flatten() {
+                if let Some((done, epsilon)) = (!away).then(|| ask(self.hospitals[index].metrics)).flatten() {
                     *round = done;
                     self.bars[index].set_position(done.into());
                     self.bars[index].set_message(format!("epsilon {epsilon:.3}"));
@@ -160,8 +172,8 @@ impl Cast {
         }
         Ok(match killed {
             Some((_, round)) => format!(
-                "{} was killed after about round {round} and came back {} s later; it went on from its ledger and noised no round twice",
-                self.sites[VICTIM].name,
+                "{} was killed after about round {round} and restarted {} s later; it resumed from its ledger and noised no round twice",
+                self.hospitals[VICTIM].name,
                 AWAY.as_secs()
             ),
             None => "the study was over before a peer could be killed".into(),
@@ -171,10 +183,10 @@ impl Cast {
     fn died(&self, index: usize, status: &str) -> Failure {
         let log = std::fs::read_to_string(self.log(index)).unwrap_or_default();
         let last = log.lines().last().unwrap_or_default();
-        Failure::machine(format!("{} ended with {status}: {last}", self.sites[index].name))
+        Failure::machine(format!("{} ended with {status}: {last}", self.hospitals[index].name))
     }
 
-    /// No process outlives the demo.
+    /// No process remains after the demo.
     fn stop(&mut self) {
         for process in &mut self.processes {
             let _ = process.kill();
@@ -196,25 +208,26 @@ fn ask(port: u16) -> Option<(u32, f64)> {
     Some((value("undertone_round ")? as u32, value("undertone_epsilon_spent ")?))
 }
 
-/// The peers' model beside what pooling all data would have given, and beside simulations of the same study.
-fn compare(study: &Study, cast: &Cast, folder: &Path, seconds: f64, comings: &str) -> Result<(), Failure> {
-    let (models, statements): (Vec<Value>, Vec<Value>) = cast
-        .sites
+/// Compares the peers' model with the solution of the pooled data and with simulations of the same study.
+fn compare(study: &Study, peers: &Peers, folder: &Path, seconds: f64, comings: &str) -> Result<(), Failure> {
+    let (models, statements): (Vec<Value>, Vec<Value>) = peers
+        .hospitals
         .iter()
-        .map(|site| Some((result(&site.state, "model.json")?, result(&site.state, "statement.json")?)))
+        .map(|hospital| Some((result(&hospital.state, "model.json")?, result(&hospital.state, "statement.json")?)))
         .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| Failure::machine("a peer left no model"))?
+        .ok_or_else(|| Failure::machine("a peer wrote no model"))?
         .into_iter()
         .unzip();
-    // Secure noise is drawn anew in every run, so each simulation is another draw of what may be expected.
-    let mut rehearsal = study.clone();
-    rehearsal.simulation.metrics_every = study.rounds;
-    let first = undertone_sim::run(&rehearsal, &|_| {}).map_err(Failure::input)?;
+    // Secure noise is new in every run, so each simulation is an independent sample.
+    let mut spec = study.spec().clone();
+    spec.simulation.metrics_every = study.rounds();
+    let first = undertone_sim::run(&spec.check().map_err(Failure::input)?, &Unwatched).map_err(Failure::input)?;
     let central = first.central.map_err(Failure::machine)?;
     let mut distances = vec![distance(&first.model.w, &central.w)];
-    rehearsal.simulation.central = false;
+    spec.simulation.central = false;
+    let rehearsal = spec.check().map_err(Failure::input)?;
     for _ in 1..SIMULATIONS {
-        let outcome = undertone_sim::run(&rehearsal, &|_| {}).map_err(Failure::input)?;
+        let outcome = undertone_sim::run(&rehearsal, &Unwatched).map_err(Failure::input)?;
         distances.push(distance(&outcome.model.w, &central.w));
     }
     let w = numbers(&models[0]["scaled"]["released"]);
@@ -248,12 +261,12 @@ fn compare(study: &Study, cast: &Cast, folder: &Path, seconds: f64, comings: &st
         if same { "the same" } else { "NOT the same" },
         computed.iter().min().unwrap_or(&0),
         computed.iter().max().unwrap_or(&0),
-        study.rounds,
+        study.rounds(),
         digits(spent, true),
-        study.privacy.map_or(0.0, |p| p.delta.get()),
+        study.privacy().map_or(0.0, |p| p.delta().get()),
         seconds,
         folder.display(),
-        cast.sites[VICTIM].state.display(),
+        peers.hospitals[VICTIM].state.display(),
     );
     print(&text)
 }

@@ -1,28 +1,71 @@
-//! Free rounds: only S of the T rounds touch the records; in the others clients mix what was already released.
+//! Free rounds: S of the T rounds are data rounds, which read the records; the others mix what was released.
 //!
-//! The loss gradient is the only private thing in a message, so a round without one costs nothing. The S gradients get
-//! the whole budget, and between two of them the clients average their noise away. With x_k the public point of an epoch,
+//! The loss gradient is the only private part of a message, so a round without one costs nothing. The S gradients get
+//! the whole budget, and between two of them the clients average their noise. With x_k the public point of an epoch,
 //!
 //! ```text
-//! data round s, every T/S rounds:  v_k = x_k + momentum (x_k - x_k of the data round before) - eta(s) (g_k(x_k) + noise)
-//! every round after it:            v_k = one more step of Chebyshev-accelerated gossip, from v_k, v_l and the v_k before
+//! data round s, every T/S rounds:  v_k = x_k + momentum (x_k - x_k of the previous data round) - eta(s) (g_k(x_k) + noise)
+//! every mixing round:              v_k = one more step of Chebyshev-accelerated gossip, from v_k, v_l and the previous v_k
 //! next data round, or the end:     x_k = prox of eta(s) (lambda/K) R at the v_k of one more such step
 //! last round:                      releases the mean of the latest x_k, one from each of the last `average` S epochs
 //! ```
 //!
-//! x_k, momentum, gossip, prox and mean are functions of released points. A client's memory is made of them alone.
+//! x_k, momentum, gossip, prox and mean are functions of released points. A client's memory consists of these.
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, Step, StepError, StepSize, View, read_average};
+use super::step_size::average_knob;
+use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
 use crate::graph::Gossip;
+use crate::knob::{Domain, Knob, Scale, Settings, Value};
 use crate::privacy::Sensitivity;
 use crate::problem::Problem;
 use crate::records::{Records, Scratch};
-use crate::study::{Reader, StudyError};
+use crate::rule;
+
+const MIXINGS: [(&str, Mixing); 2] = [("chebyshev", Mixing::Chebyshev), ("metropolis", Mixing::Metropolis)];
 
 /// The registry line.
-pub const ENTRY: Entry = Entry { name: "free-rounds", read: |reader| Ok(Arc::new(FreeRounds::read(reader)?)) };
+pub const ENTRIES: &[Entry] = &[Entry {
+    name: "free-rounds",
+    knobs: &[
+        Knob {
+            name: "data_rounds",
+            domain: Domain::Count(10_000_000),
+            default: None,
+            // In the 200 rounds of the paper; `Scale::within` fits it to others.
+            search: Some(Scale::Count(1.0, 199.0)),
+        },
+        // Few steps may be larger than many.
+        StepSize::eta_knob(Scale::Log(0.01, 30.0)),
+        StepSize::decay_knob(&["constant", "sqrt", "inverse"]),
+        Knob {
+            name: "momentum",
+            domain: Domain::Number(rule::BELOW_ONE),
+            default: Some(Value::Number(0.0)),
+            search: Some(Scale::Linear(0.0, 0.9)),
+        },
+        average_knob(0.5),
+        Knob { name: "prox", domain: Domain::Flag, default: Some(Value::Flag(true)), search: None },
+        Knob {
+            name: "mixing",
+            domain: Domain::Words(&["chebyshev", "metropolis"]),
+            default: Some(Value::Word("chebyshev")),
+            search: None,
+        },
+    ],
+    tau: Scale::BelowOne(1e-3, 0.5),
+    build: |settings| {
+        Arc::new(FreeRounds {
+            data_rounds: settings.count("data_rounds"),
+            eta: StepSize::new(settings),
+            momentum: settings.number("momentum"),
+            average: settings.number("average"),
+            prox: settings.flag("prox"),
+            mixing: settings.word("mixing", &MIXINGS),
+        })
+    },
+}];
 
 /// Free rounds and its parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +74,7 @@ pub struct FreeRounds {
     pub data_rounds: u32,
     /// eta(s), s = 1..=S.
     pub eta: StepSize,
-    /// The weight of the last move in the next, from 0 to less than 1.
+    /// The weight of the last step in the next, from 0 to less than 1.
     pub momentum: f64,
     /// The share of the data rounds, counted from the last, whose points are averaged; 0 for the last one alone.
     pub average: f64,
@@ -44,14 +87,14 @@ pub struct FreeRounds {
 /// How released points are mixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixing {
-    /// Chebyshev's polynomials of the Metropolis weights: the most that so many rounds can do on such a graph.
+    /// Chebyshev's polynomials of the Metropolis weights: the fastest linear mixing for this number of rounds.
     Chebyshev,
-    /// The Metropolis weights, again and again.
+    /// The Metropolis weights in every round.
     Metropolis,
 }
 
-/// Where in the course of a run a round is.
-struct Place {
+/// The position of a round in a run.
+struct Epoch {
     /// s, the data round at or before it.
     data_round: u32,
     /// Rounds since then; 0 in the data round itself.
@@ -59,8 +102,8 @@ struct Place {
 }
 
 /// A client's memory: all of it follows from released points.
-struct Memory<'a> {
-    /// The v_k before the last.
+struct Remembered<'a> {
+    /// The previous v_k.
     before: &'a mut [f64],
     /// x_k, at which the last gradient was taken.
     point: &'a mut [f64],
@@ -68,7 +111,7 @@ struct Memory<'a> {
     sum: &'a mut [f64],
 }
 
-impl<'a> Memory<'a> {
+impl<'a> Remembered<'a> {
     fn of(memory: &'a mut [f64]) -> Self {
         let (before, rest) = memory.split_at_mut(memory.len() / 3);
         let (point, sum) = rest.split_at_mut(before.len());
@@ -77,29 +120,14 @@ impl<'a> Memory<'a> {
 }
 
 impl FreeRounds {
-    const MIXINGS: [(&'static str, Mixing); 2] = [("chebyshev", Mixing::Chebyshev), ("metropolis", Mixing::Metropolis)];
-
-    /// Reads all parameters.
-    pub fn read(reader: &mut Reader) -> Result<Self, StudyError> {
-        let below_one = |v: f64| (0.0..1.0).contains(&v);
-        Ok(Self {
-            data_rounds: reader.integer_required("data_rounds", 1, crate::study::MOST_ROUNDS)? as u32,
-            eta: StepSize::read(reader)?,
-            momentum: reader.number("momentum", "write a number from 0 to below 1", below_one)?.unwrap_or(0.0),
-            average: read_average(reader, 0.5)?,
-            prox: reader.flag_or("prox", true)?,
-            mixing: reader.choice_or("mixing", &Self::MIXINGS, Mixing::Chebyshev)?,
-        })
-    }
-
     /// The round of data round s: 1 + floor((s - 1) T/S).
     fn round_of(&self, data_round: u32, rounds: u32) -> u32 {
         1 + (u64::from(data_round - 1) * u64::from(rounds) / u64::from(self.data_rounds)) as u32
     }
 
-    fn place(&self, round: u32, rounds: u32) -> Place {
+    fn epoch(&self, round: u32, rounds: u32) -> Epoch {
         let data_round = (u64::from(round) * u64::from(self.data_rounds)).div_ceil(u64::from(rounds)) as u32;
-        Place { data_round, since: round - self.round_of(data_round, rounds) }
+        Epoch { data_round, since: round - self.round_of(data_round, rounds) }
     }
 
     /// How many x_k are averaged.
@@ -107,49 +135,49 @@ impl FreeRounds {
         ((self.average * f64::from(self.data_rounds)).ceil() as u32).max(1)
     }
 
-    /// All of round n but the gradient. Leaves x_k in memory if it is a data round.
-    fn public_part(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, out: &mut [f64]) {
-        let Memory { before, point, sum } = Memory::of(memory);
-        let place = self.place(view.round, view.rounds);
-        if view.round > 1 {
-            let mixed = self.place(view.round - 1, view.rounds);
-            self.mix_once(view, mixed.since + 1, before, scratch, out);
-            before.copy_from_slice(view.own);
-            if place.since == 0 || view.round == view.rounds {
-                self.finish_epoch(view, mixed.data_round, sum, out);
+    /// All of round n except the gradient. In a data round, stores x_k in memory.
+    fn public_part(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, out: &mut [f64]) {
+        let Remembered { before, point, sum } = Remembered::of(memory);
+        let epoch = self.epoch(round.number, round.run.rounds);
+        if round.number > 1 {
+            let mixed = self.epoch(round.number - 1, round.run.rounds);
+            self.mix_once(round, mixed.since + 1, before, scratch, out);
+            before.copy_from_slice(round.own);
+            if epoch.since == 0 || round.number == round.run.rounds {
+                self.finish_epoch(round, mixed.data_round, sum, out);
             }
         } else {
-            out.copy_from_slice(view.own);
+            out.copy_from_slice(round.own);
         }
-        if place.since == 0 {
+        if epoch.since == 0 {
             for (out, point) in out.iter_mut().zip(point) {
                 let last = std::mem::replace(point, *out);
                 *out += self.momentum * (*out - last);
             }
-        } else if view.round == view.rounds {
+        } else if round.number == round.run.rounds {
             let share = 1.0 / f64::from(self.averaged());
             out.iter_mut().zip(sum).for_each(|(out, sum)| *out = *sum * share);
         }
     }
 
     /// Step `count` of an epoch's gossip.
-    fn mix_once(&self, view: &View, count: u32, before: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
+    fn mix_once(&self, round: &Round, count: u32, before: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
         let gossip = match self.mixing {
-            Mixing::Chebyshev => view.graph.gossip(),
+            Mixing::Chebyshev => round.run.graph.gossip(),
             Mixing::Metropolis => Gossip::PLAIN,
         };
         scratch.vector.resize(out.len(), 0.0);
-        view.neighbourhood_mean(&mut scratch.vector);
+        round.neighbourhood_mean(&mut scratch.vector);
         let (mean, own, before_weight) = gossip.weights(count);
-        for (((out, m), o), b) in out.iter_mut().zip(&scratch.vector).zip(view.own).zip(before) {
+        for (((out, m), o), b) in out.iter_mut().zip(&scratch.vector).zip(round.own).zip(before) {
             *out = mean * m + own * o + before_weight * b;
         }
     }
 
-    /// v_k becomes x_k, and joins the sum if it is among those that will be averaged.
-    fn finish_epoch(&self, view: &View, data_round: u32, sum: &mut [f64], v: &mut [f64]) {
+    /// v_k becomes x_k, and is added to the sum if it will be averaged.
+    fn finish_epoch(&self, round: &Round, data_round: u32, sum: &mut [f64], v: &mut [f64]) {
         if self.prox {
-            view.problem.prox(self.eta.at(data_round, None), view.graph.clients(), v);
+            round.run.problem.prox(self.eta.at(data_round, None), round.clients(), v);
         }
         if data_round + self.averaged() > self.data_rounds {
             sum.iter_mut().zip(v).for_each(|(sum, v)| *sum += *v);
@@ -159,19 +187,18 @@ impl FreeRounds {
 
 impl Algorithm for FreeRounds {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        ENTRIES[0].name
     }
 
-    fn settings(&self) -> toml::Table {
-        let mut table = toml::Table::new();
-        let (mixing, _) = Self::MIXINGS.iter().find(|(_, m)| *m == self.mixing).expect("every mixing has a name");
-        table.insert("data_rounds".into(), i64::from(self.data_rounds).into());
-        self.eta.write(&mut table);
-        table.insert("momentum".into(), self.momentum.into());
-        table.insert("average".into(), self.average.into());
-        table.insert("prox".into(), self.prox.into());
-        table.insert("mixing".into(), (*mixing).into());
-        table
+    fn settings(&self) -> Settings {
+        let (mixing, _) = MIXINGS.iter().find(|(_, m)| *m == self.mixing).expect("every mixing has a word");
+        let settings = Settings::new().with("data_rounds", Value::Count(self.data_rounds));
+        self.eta
+            .add_to(settings)
+            .with("momentum", Value::Number(self.momentum))
+            .with("average", Value::Number(self.average))
+            .with("prox", Value::Flag(self.prox))
+            .with("mixing", Value::Word(mixing))
     }
 
     fn refuses(&self, _: &Problem, _: usize, rounds: u32) -> Option<String> {
@@ -187,7 +214,7 @@ impl Algorithm for FreeRounds {
     }
 
     fn touches_records(&self, round: u32, rounds: u32) -> bool {
-        self.place(round, rounds).since == 0
+        self.epoch(round, rounds).since == 0
     }
 
     fn memory(&self) -> usize {
@@ -195,30 +222,29 @@ impl Algorithm for FreeRounds {
     }
 
     /// Delta_k = 2 eta(s) c1/M_k: the released gradient has sensitivity 2 c1/M_k, all else in w_k(n) is public.
-    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
-        let eta = self.eta.at(self.place(round, facts.rounds).data_round, None);
-        Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(eta)
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        gradient.scaled(self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None))
     }
 
     fn step(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
         memory: &mut [f64],
         scratch: &mut Scratch,
         step: Step,
     ) -> Result<(), StepError> {
-        self.public_part(view, memory, scratch, step.public);
-        let point = &*Memory::of(memory).point;
-        let eta = self.eta.at(self.place(view.round, view.rounds).data_round, None);
-        view.loss_gradient(records, point, -eta, scratch, step.private);
+        self.public_part(round, memory, scratch, step.public);
+        let point = &*Remembered::of(memory).point;
+        let eta = self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None);
+        round.loss_gradient(records, point, -eta, scratch, step.private);
         if !self.prox {
-            view.problem.add_regularizer_subgradient(-eta, view.graph.clients(), point, step.public);
+            round.run.problem.add_regularizer_subgradient(-eta, round.clients(), point, step.public);
         }
         Ok(())
     }
 
-    fn mix(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
-        self.public_part(view, memory, scratch, released);
+    fn mix(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
+        self.public_part(round, memory, scratch, released);
     }
 }

@@ -5,32 +5,41 @@
 //! ```
 //!
 //! The minimiser moves by at most 2 c1/(M mu), mu = 2 rho d + 2 lambda l2/K the strong convexity, *if* every
-//! per-sample gradient is at most c1 at the minimiser. The closed form for ridge regression does not see to that. So
+//! per-sample gradient is at most c1 at the minimiser. The closed form for ridge regression does not ensure that. So
 //! here the clipped losses are minimised: those whose derivative is the clamped slope (for the squared loss, a Huber
 //! loss with its own threshold for every record), by a semismooth Newton method. Where nothing is clipped the result
 //! is the closed form.
 //!
-//! `p-admm-unclipped` is that closed form with the noise of the clipped one. It promises what it does not enforce; it
+//! `p-admm-unclipped` is that closed form with the noise of the clipped one. It adds noise for a clip that it does not enforce; it
 //! is here as a reference for published curves and is not private.
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, Step, StepError, View};
-use crate::loss::Loss;
+use super::zcdp_nfl::RHO;
+use super::{Algorithm, Entry, Round, Step, StepError};
+use crate::cholesky::{Cholesky, dot};
+use crate::knob::{Scale, Settings, Value};
 use crate::privacy::Sensitivity;
 use crate::problem::Problem;
 use crate::records::{Records, Scratch};
-use crate::with_loss;
 
 /// The registry line.
-pub const ENTRY: Entry =
-    Entry { name: "p-admm", read: |reader| Ok(Arc::new(PAdmm { rho: reader.positive("rho")?, clipped: true })) };
+const ENTRY: Entry = Entry {
+    name: "p-admm",
+    knobs: &[RHO],
+    tau: Scale::BelowOne(1e-4, 0.1),
+    build: |settings| Arc::new(PAdmm { rho: settings.number("rho"), clipped: true }),
+};
 
 /// The registry line of the reference that is not private.
-pub const UNCLIPPED_ENTRY: Entry = Entry {
+const UNCLIPPED_ENTRY: Entry = Entry {
     name: "p-admm-unclipped",
-    read: |reader| Ok(Arc::new(PAdmm { rho: reader.positive("rho")?, clipped: false })),
+    build: |settings| Arc::new(PAdmm { rho: settings.number("rho"), clipped: false }),
+    ..ENTRY
 };
+
+/// The registry lines.
+pub const ENTRIES: &[Entry] = &[ENTRY, UNCLIPPED_ENTRY];
 
 /// The inner solver ends when the gradient is shorter than this; the sensitivity includes the error it leaves.
 const TOLERANCE: f64 = 1e-9;
@@ -56,10 +65,8 @@ impl Algorithm for PAdmm {
         self.rho
     }
 
-    fn settings(&self) -> toml::Table {
-        let mut table = toml::Table::new();
-        table.insert("rho".into(), self.rho.into());
-        table
+    fn settings(&self) -> Settings {
+        Settings::new().with("rho", Value::Number(self.rho))
     }
 
     fn refuses(&self, problem: &Problem, features: usize, _: u32) -> Option<String> {
@@ -84,7 +91,7 @@ impl Algorithm for PAdmm {
         None
     }
 
-    /// A neighbour that releases a huge value in one coordinate makes the solver fail exactly where a record has something
+    /// A neighbour that releases a huge value in one coordinate makes the solver fail exactly where a record is nonzero
     /// in that coordinate.
     fn refuses_peers(&self) -> Option<&'static str> {
         Some(
@@ -97,17 +104,18 @@ impl Algorithm for PAdmm {
         self.clipped
     }
 
-    /// 2 c1/(M mu), widened by what the inner solver may be off: a gradient of TOLERANCE is TOLERANCE/mu of distance.
-    fn sensitivity(&self, facts: Facts, _: u32) -> Sensitivity {
+    /// 2 c1/(M mu), plus the error of the inner solver: a gradient of TOLERANCE is TOLERANCE/mu of distance.
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        let problem = round.run.problem;
         // An intercept is not penalised, so it alone would move further.
-        let ridge = if facts.problem.intercept { 0.0 } else { ridge(facts.problem, facts.clients) };
-        let mu = 2.0 * self.rho * facts.degree as f64 + ridge;
-        Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(1.0 / mu).widened(TOLERANCE / mu)
+        let ridge = if problem.intercept { 0.0 } else { ridge(problem, round.clients()) };
+        let mu = 2.0 * self.rho * round.degree() as f64 + ridge;
+        gradient.scaled(1.0 / mu).widened(TOLERANCE / mu)
     }
 
     fn step(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
         gamma: &mut [f64],
         scratch: &mut Scratch,
@@ -116,16 +124,16 @@ impl Algorithm for PAdmm {
         // The minimiser depends on records as a whole.
         let w = step.private;
         step.public.fill(0.0);
-        let degree = view.slots.len() as f64;
+        let degree = round.degree() as f64;
         // The gradient of all but the data and the ridge is 2 rho d w + pull.
         let mut pull = vec![0.0; w.len()];
-        for (p, disagreement) in view.disagreement(&mut scratch.vector).iter().enumerate() {
+        for (p, disagreement) in round.disagreement(&mut scratch.vector).iter().enumerate() {
             gamma[p] += self.rho * disagreement;
             // sum_l (w~_k + w~_l) = 2 d w~_k - sum_l (w~_k - w~_l)
-            pull[p] = gamma[p] - self.rho * (2.0 * degree * view.own[p] - disagreement);
+            pull[p] = gamma[p] - self.rho * (2.0 * degree * round.own[p] - disagreement);
         }
-        w.copy_from_slice(view.own);
-        Local { view, records, pull, penalty: 2.0 * self.rho * degree }.minimize(scratch, w)
+        w.copy_from_slice(round.own);
+        Local { round, records, pull, penalty: 2.0 * self.rho * degree }.minimize(scratch, w)
     }
 }
 
@@ -136,7 +144,7 @@ fn ridge(problem: &Problem, clients: usize) -> f64 {
 
 /// The strongly convex problem of one step.
 struct Local<'a> {
-    view: &'a View<'a>,
+    round: &'a Round<'a>,
     records: Records<'a>,
     pull: Vec<f64>,
     penalty: f64,
@@ -144,9 +152,9 @@ struct Local<'a> {
 
 impl Local<'_> {
     fn gradient(&self, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
-        let View { problem, graph, .. } = *self.view;
+        let problem = self.round.run.problem;
         self.records.gradient(problem.loss, w, 1.0, scratch, out);
-        problem.add_regularizer_subgradient(1.0, graph.clients(), w, out);
+        problem.add_regularizer_subgradient(1.0, self.round.clients(), w, out);
         for ((out, pull), w) in out.iter_mut().zip(&self.pull).zip(w) {
             *out += self.penalty * w + pull;
         }
@@ -154,7 +162,7 @@ impl Local<'_> {
 
     /// (1/M) sum of curvature_j x_j x_j^T over the records that are not clipped, plus the diagonal, by rows.
     fn hessian(&self, w: &[f64]) -> Vec<f64> {
-        let View { problem, graph, .. } = *self.view;
+        let problem = self.round.run.problem;
         let records = self.records;
         let n = w.len();
         let mut hessian = vec![0.0; n * n];
@@ -162,9 +170,8 @@ impl Local<'_> {
         for j in 0..records.len() {
             let (y, limit) = records.read(j, &mut x);
             let z: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
-            let curvature = with_loss!(problem.loss, loss => {
-                if loss.slope(z, y).abs() <= limit { loss.curvature(z, y) } else { 0.0 }
-            });
+            let clipped = problem.loss.slope(z, y).abs() > limit;
+            let curvature = if clipped { 0.0 } else { problem.loss.curvature(z, y) };
             let scale = curvature / records.len() as f64;
             for (row, &xi) in hessian.chunks_exact_mut(n).zip(&x) {
                 for (h, &xj) in row.iter_mut().zip(&x) {
@@ -172,7 +179,7 @@ impl Local<'_> {
                 }
             }
         }
-        let ridge = ridge(problem, graph.clients());
+        let ridge = ridge(problem, self.round.clients());
         let penalized = problem.penalized(w).len();
         for p in 0..n {
             hessian[p * n + p] += self.penalty + if p < penalized { ridge } else { 0.0 };
@@ -191,7 +198,7 @@ impl Local<'_> {
                 return Ok(());
             }
             let mut direction: Vec<f64> = gradient.iter().map(|g| -g).collect();
-            solve_cholesky(self.hessian(w), &mut direction);
+            Cholesky::new(self.hessian(w), n, f64::MIN_POSITIVE).solve(&mut direction);
             let downhill = -dot(&gradient, &direction);
             let mut length = 1.0;
             for _ in 0..40 {
@@ -211,29 +218,6 @@ impl Local<'_> {
     }
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
 fn norm(a: &[f64]) -> f64 {
     dot(a, a).sqrt()
-}
-
-/// Solves A x = b in place for a positive definite A by rows: A = L L^T, then two triangular solves.
-fn solve_cholesky(mut a: Vec<f64>, b: &mut [f64]) {
-    let n = b.len();
-    for i in 0..n {
-        for j in 0..=i {
-            let inner = dot(&a[i * n..i * n + j], &a[j * n..j * n + j]);
-            let rest = a[i * n + j] - inner;
-            a[i * n + j] = if i == j { rest.max(f64::MIN_POSITIVE).sqrt() } else { rest / a[j * n + j] };
-        }
-    }
-    for i in 0..n {
-        b[i] = (b[i] - dot(&a[i * n..i * n + i], &b[..i])) / a[i * n + i];
-    }
-    for i in (0..n).rev() {
-        let below: f64 = (i + 1..n).map(|j| a[j * n + i] * b[j]).sum();
-        b[i] = (b[i] - below) / a[i * n + i];
-    }
 }

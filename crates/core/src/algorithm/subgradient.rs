@@ -4,18 +4,23 @@
 //! w_k(n) = sum_l a_kl w~_l(n-1) + a_kk w~_k(n-1) - eta(n) g_k
 //! ```
 //!
-//! with Metropolis weights a_kl = 1/(1 + max(d_k, d_l)) and a_kk what is left to one. `decay = "constant"` is the
-//! paper's baseline, `decay = "sqrt"` the strong one.
+//! with Metropolis weights a_kl = 1/(1 + max(d_k, d_l)) and a_kk = 1 - sum_l a_kl. `decay = "constant"` is the
+//! paper's baseline, `decay = "sqrt"` is stronger.
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, Step, StepError, StepSize, View};
+use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
+use crate::knob::{Scale, Settings};
 use crate::privacy::Sensitivity;
 use crate::records::{Records, Scratch};
 
 /// The registry line.
-pub const ENTRY: Entry =
-    Entry { name: "zcdp-grad-nfl", read: |reader| Ok(Arc::new(Subgradient { eta: StepSize::read(reader)? })) };
+pub const ENTRIES: &[Entry] = &[Entry {
+    name: "zcdp-grad-nfl",
+    knobs: &[StepSize::eta_knob(Scale::Log(0.003, 10.0)), StepSize::decay_knob(&["constant", "sqrt", "inverse"])],
+    tau: Scale::BelowOne(1e-4, 0.1),
+    build: |settings| Arc::new(Subgradient { eta: StepSize::new(settings) }),
+}];
 
 /// zCDP-grad-NFL and its parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,32 +31,30 @@ pub struct Subgradient {
 
 impl Algorithm for Subgradient {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        ENTRIES[0].name
     }
 
-    fn settings(&self) -> toml::Table {
-        let mut table = toml::Table::new();
-        self.eta.write(&mut table);
-        table
+    fn settings(&self) -> Settings {
+        self.eta.add_to(Settings::new())
     }
 
     /// Delta_k(n) = 2 eta(n) c1/M_k.
-    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
-        Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(self.eta.at(round, facts.eta))
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        gradient.scaled(self.eta.at(round.number, round.eta))
     }
 
     fn step(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
         _: &mut [f64],
         scratch: &mut Scratch,
         step: Step,
     ) -> Result<(), StepError> {
-        let eta = self.eta.at(view.round, view.eta);
-        view.loss_gradient(records, view.own, -eta, scratch, step.private);
-        view.neighbourhood_mean(step.public);
-        view.add_regularizer(-eta, step.public);
+        let eta = self.eta.at(round.number, round.eta);
+        round.loss_gradient(records, round.own, -eta, scratch, step.private);
+        round.neighbourhood_mean(step.public);
+        round.add_regularizer(-eta, step.public);
         Ok(())
     }
 }

@@ -16,13 +16,32 @@
 
 use std::sync::Arc;
 
-use super::{Algorithm, Entry, Facts, Step, StepError, StepSize, View, read_average};
+use super::step_size::average_knob;
+use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
+use crate::knob::{Domain, Knob, Scale, Settings, Value};
 use crate::privacy::Sensitivity;
 use crate::records::{Records, Scratch};
-use crate::study::{Reader, StudyError};
+use crate::rule;
+
+/// The penalty of ADMM.
+pub(super) const RHO: Knob =
+    Knob { name: "rho", domain: Domain::Number(rule::POSITIVE), default: None, search: Some(Scale::Log(0.03, 100.0)) };
 
 /// The registry line.
-pub const ENTRY: Entry = Entry { name: "zcdp-nfl", read: |reader| Ok(Arc::new(ZcdpNfl::read(reader)?)) };
+pub const ENTRIES: &[Entry] = &[Entry {
+    name: "zcdp-nfl",
+    knobs: &[
+        RHO,
+        StepSize::eta_knob(Scale::Log(0.003, 10.0)),
+        StepSize::decay_knob(&["constant", "sqrt"]),
+        average_knob(0.0),
+    ],
+    tau: Scale::BelowOne(1e-4, 0.1),
+    build: |settings| {
+        let (rho, average) = (settings.number("rho"), settings.number("average"));
+        Arc::new(ZcdpNfl { rho, eta: StepSize::new(settings), average })
+    },
+}];
 
 /// zCDP-NFL and its parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,15 +55,9 @@ pub struct ZcdpNfl {
 }
 
 impl ZcdpNfl {
-    /// Reads `rho`, `eta`, `decay` and `average`.
-    pub fn read(reader: &mut Reader) -> Result<Self, StudyError> {
-        let (rho, eta) = (reader.positive("rho")?, StepSize::read(reader)?);
-        Ok(Self { rho, eta, average: read_average(reader, 0.0)? })
-    }
-
     /// a_k(n) = 2 rho d_k + 1/eta_k(n).
-    fn curvature(&self, degree: usize, round: u32, eta: Option<f64>) -> f64 {
-        2.0 * self.rho * degree as f64 + 1.0 / self.eta.at(round, eta)
+    fn curvature(&self, round: &Round) -> f64 {
+        2.0 * self.rho * round.degree() as f64 + 1.0 / self.eta.at(round.number, round.eta)
     }
 
     /// How many releases the last round averages.
@@ -53,25 +66,22 @@ impl ZcdpNfl {
     }
 
     /// Adds w~_k(n-1) to the sum of those that will be averaged, if it is one of them; they come after gamma in memory.
-    fn remember(&self, view: &View, memory: &mut [f64]) {
-        if self.average > 0.0 && view.round > view.rounds - self.averaged(view.rounds) {
-            let sum = &mut memory[view.own.len()..];
-            sum.iter_mut().zip(view.own).for_each(|(sum, own)| *sum += own);
+    fn remember(&self, round: &Round, memory: &mut [f64]) {
+        if self.average > 0.0 && round.number > round.run.rounds - self.averaged(round.run.rounds) {
+            let sum = &mut memory[round.own.len()..];
+            sum.iter_mut().zip(round.own).for_each(|(sum, own)| *sum += own);
         }
     }
 }
 
 impl Algorithm for ZcdpNfl {
     fn name(&self) -> &'static str {
-        ENTRY.name
+        ENTRIES[0].name
     }
 
-    fn settings(&self) -> toml::Table {
-        let mut table = toml::Table::new();
-        table.insert("rho".into(), self.rho.into());
-        self.eta.write(&mut table);
-        table.insert("average".into(), self.average.into());
-        table
+    fn settings(&self) -> Settings {
+        let settings = self.eta.add_to(Settings::new().with("rho", Value::Number(self.rho)));
+        settings.with("average", Value::Number(self.average))
     }
 
     fn touches_records(&self, round: u32, rounds: u32) -> bool {
@@ -87,44 +97,44 @@ impl Algorithm for ZcdpNfl {
     }
 
     /// Delta_k(n) = 2 c1/(M_k a_k(n)): all else in w_k(n) is public.
-    fn sensitivity(&self, facts: Facts, round: u32) -> Sensitivity {
-        let a = self.curvature(facts.degree, round, facts.eta);
-        Sensitivity::of_clipped_mean(facts.clip, facts.records).scaled(1.0 / a)
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        gradient.scaled(1.0 / self.curvature(round))
     }
 
     fn step(
         &self,
-        view: &View,
+        round: &Round,
         records: Records,
         memory: &mut [f64],
         scratch: &mut Scratch,
         step: Step,
     ) -> Result<(), StepError> {
-        self.remember(view, memory);
-        let share = 1.0 / self.curvature(view.slots.len(), view.round, view.eta);
-        view.loss_gradient(records, view.own, -share, scratch, step.private);
-        let disagreement = view.disagreement(&mut scratch.vector);
-        for (((public, gamma), own), disagreement) in step.public.iter_mut().zip(memory).zip(view.own).zip(disagreement)
+        self.remember(round, memory);
+        let share = 1.0 / self.curvature(round);
+        round.loss_gradient(records, round.own, -share, scratch, step.private);
+        let disagreement = round.disagreement(&mut scratch.vector);
+        for (((public, gamma), own), disagreement) in
+            step.public.iter_mut().zip(memory).zip(round.own).zip(disagreement)
         {
             let pull = self.rho * disagreement;
             *gamma += pull;
             *public = own - (*gamma + pull) * share;
         }
-        view.add_regularizer(-share, step.public);
+        round.add_regularizer(-share, step.public);
         Ok(())
     }
 
-    /// The last round releases the average. In any other, the records may not be used: the dual goes on and the client
-    /// repeats itself.
-    fn mix(&self, view: &View, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
-        self.remember(view, memory);
-        for (gamma, d) in memory.iter_mut().zip(view.disagreement(&mut scratch.vector)) {
+    /// The last round releases the average. In any other, the records may not be used: the dual is updated and the client
+    /// repeats its last release.
+    fn mix(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
+        self.remember(round, memory);
+        for (gamma, d) in memory.iter_mut().zip(round.disagreement(&mut scratch.vector)) {
             *gamma += self.rho * d;
         }
-        released.copy_from_slice(view.own);
-        if !self.touches_records(view.round, view.rounds) {
-            let share = 1.0 / f64::from(self.averaged(view.rounds));
-            released.iter_mut().zip(&memory[view.own.len()..]).for_each(|(r, sum)| *r = sum * share);
+        released.copy_from_slice(round.own);
+        if !self.touches_records(round.number, round.run.rounds) {
+            let share = 1.0 / f64::from(self.averaged(round.run.rounds));
+            released.iter_mut().zip(&memory[round.own.len()..]).for_each(|(r, sum)| *r = sum * share);
         }
     }
 }

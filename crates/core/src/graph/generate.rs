@@ -16,13 +16,13 @@ pub enum GraphSpec {
         /// 2E/K.
         mean_degree: f64,
     },
-    /// Each client speaks with the one before and the one after.
+    /// Each client has edges to the previous and the next one.
     Ring,
-    /// Everybody speaks with client 1 only.
+    /// Each client has one edge, to client 1.
     Star,
     /// A square grid, filled row by row.
     Grid,
-    /// Everybody speaks with everybody.
+    /// All pairs of clients have an edge.
     Complete,
     /// A ring lattice whose edges are rewired at random (Watts, Strogatz 1998).
     SmallWorld {
@@ -33,7 +33,7 @@ pub enum GraphSpec {
     },
     /// Random, every client with the same number of neighbours.
     Regular {
-        /// That number.
+        /// The number of neighbours.
         degree: usize,
     },
     /// Edges written in the study, by client name.
@@ -59,7 +59,7 @@ impl GraphSpec {
         }
     }
 
-    /// Builds the graph over the named clients; `rng` serves the random kinds.
+    /// Builds the graph over the named clients; `rng` is used by the random kinds.
     pub fn build(&self, names: &Names, rng: &mut impl Rng) -> Result<Graph, GraphError> {
         let clients = names.len();
         let k = clients as u32;
@@ -77,7 +77,7 @@ impl GraphSpec {
     }
 }
 
-/// More edges than this are surely a mistake.
+/// More edges than this are treated as an error.
 const MOST_EDGES: usize = 100_000_000;
 
 fn random(k: u32, mean_degree: f64, rng: &mut impl Rng) -> Result<Vec<(u32, u32)>, GraphError> {
@@ -161,7 +161,7 @@ fn small_world(k: u32, degree: usize, rewire: f64, rng: &mut impl Rng) -> Result
             "a small world of {k} clients needs an even degree from 2 to {most}; for more use kind = \"random\" or \"complete\""
         )));
     }
-    // Rewiring may cut the graph apart; as with any random kind, try again until it holds together.
+    // Rewiring may disconnect the graph; as with any random kind, try again until it is connected.
     for _ in 0..1000 {
         let mut edges: HashSet<(u32, u32)> = HashSet::new();
         let lattice = (0..k).flat_map(|a| (1..=degree as u32 / 2).map(move |d| (a, (a + d) % k)));
@@ -187,7 +187,7 @@ fn small_world(k: u32, degree: usize, rewire: f64, rng: &mut impl Rng) -> Result
 }
 
 /// Random perfect matchings of edge ends (Steger, Wormald 1999): pair ends at random, keep the pairs that make a
-/// simple graph, go on with the ends left over, and start anew when they cannot be paired.
+/// simple graph, continue with the remaining ends, and restart when they cannot be paired.
 fn regular(k: u32, degree: usize, rng: &mut impl Rng) -> Result<Vec<(u32, u32)>, GraphError> {
     let most = k as usize / 2;
     if most < 2 {

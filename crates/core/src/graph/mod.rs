@@ -1,4 +1,4 @@
-//! Who speaks with whom: a connected undirected graph.
+//! The communication graph: connected and undirected.
 
 mod generate;
 mod spectrum;
@@ -17,14 +17,14 @@ use crate::names::{Names, shorten};
 pub enum GraphError {
     /// Some clients cannot reach some others.
     #[error(
-        "the graph falls into {} components that cannot reach each other: {}; add edges between them",
+        "the graph has {} components that cannot reach each other: {}; add edges between them",
         .0.len(), components_text(.0)
     )]
     Disconnected(Vec<Vec<String>>),
     /// An edge that joins nothing, or a client with itself.
     #[error("{0}")]
     BadEdge(String),
-    /// The wanted shape does not exist.
+    /// The requested graph does not exist.
     #[error("{0}")]
     Impossible(String),
 }
@@ -42,7 +42,7 @@ pub struct Graph {
     gossip: OnceLock<Gossip>,
 }
 
-/// The same edges; what was computed from them does not count.
+/// Compares edges only, not what was computed from them.
 impl PartialEq for Graph {
     fn eq(&self, other: &Self) -> bool {
         (&self.starts, &self.neighbours) == (&other.starts, &other.neighbours)
@@ -50,7 +50,7 @@ impl PartialEq for Graph {
 }
 
 impl Graph {
-    /// From undirected edges between the clients 0..K; repeated edges count once. The names serve the messages.
+    /// From undirected edges between the clients 0..K; repeated edges count once. The names are used in messages.
     pub fn from_edges(names: &Names, edges: &[(u32, u32)]) -> Result<Self, GraphError> {
         let clients = names.len();
         let mut degree = vec![0u32; clients + 1];

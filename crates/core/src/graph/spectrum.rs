@@ -1,12 +1,12 @@
-//! What the public graph says about mixing: extreme eigenvalues, and the fastest gossip they allow.
+//! Mixing on the public graph: extreme eigenvalues, and the fastest gossip that they allow.
 
 use super::Graph;
 
 /// Lanczos steps after which an eigenvalue is taken as it is.
 const MOST_STEPS: usize = 1000;
-/// Steps between two looks at the eigenvalues.
+/// Steps between two checks of the eigenvalues.
 const LOOK_EVERY: usize = 20;
-/// Relative change below which they are taken as found.
+/// Relative change below which they count as converged.
 const SETTLED: f64 = 1e-10;
 
 /// The extreme eigenvalues of a graph's Laplacians, as in the convergence bound of the paper.
@@ -79,7 +79,7 @@ impl Graph {
         }
     }
 
-    /// The fastest gossip on this graph, found when first asked for.
+    /// The fastest gossip on this graph, computed on first use.
     pub fn gossip(&self) -> Gossip {
         *self.gossip.get_or_init(|| {
             let (low, high) = self.metropolis_interval();
@@ -113,7 +113,7 @@ impl Graph {
             }
             norm
         };
-        // Any vector that leans on all eigenvectors will do; this one has no symmetry.
+        // Any vector with a component in all eigenvectors will do; this one has no symmetry.
         let mut current: Vec<f64> = (0..clients).map(|k| ((k as f64 + 1.0) * 0.618_033_988_75).fract() - 0.4).collect();
         normalize(&mut current);
         let mut last = vec![0.0; clients];

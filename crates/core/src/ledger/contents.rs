@@ -1,15 +1,16 @@
-//! What a ledger says: reading it, and adding to it.
+//! The contents of a ledger: reading it, and adding to it.
 
 use std::io;
 
-use super::record::{self, ALIGN, Begin, Hash, Kind, Record, RoundRecord};
+use super::record::{self, ALIGN, Begin, Hash, Record, RoundRecord};
 use super::{Disk, LedgerError};
+use crate::client::Cost;
 use crate::identity::PublicId;
 
-/// What the ledger knows about one study that the data took part in.
+/// What the ledger contains about one study that used the data.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Run {
-    /// How it was begun.
+pub struct Participation {
+    /// How it was started.
     pub begin: Begin,
     /// The rho spent so far.
     pub spent: f64,
@@ -17,7 +18,7 @@ pub struct Run {
     pub round: u32,
     /// Releases made from the records.
     pub fresh: u32,
-    /// Releases made without them, as planned.
+    /// Releases of mixing rounds.
     pub mixed: u32,
     /// The next round's rho.
     pub(super) next_rho: f64,
@@ -29,7 +30,7 @@ pub struct Run {
     pub(super) at: [Option<u64>; 2],
 }
 
-impl Run {
+impl Participation {
     /// Whether all rounds are done.
     pub fn is_complete(&self) -> bool {
         self.round == self.begin.rounds
@@ -41,17 +42,17 @@ impl Run {
     }
 }
 
-/// What a ledger says, without the means to add to it.
+/// The contents of a ledger, read-only.
 #[derive(Debug)]
 pub struct Contents {
-    /// Whose it is.
+    /// The key that it belongs to.
     pub owner: PublicId,
-    /// The studies, in the order in which they were begun.
-    pub runs: Vec<Run>,
-    /// Whether the last record was cut off; its round is charged in `runs`.
+    /// The studies, in the order in which they were started.
+    pub runs: Vec<Participation>,
+    /// Whether the last record was truncated; its round is charged in `runs`.
     pub torn: bool,
     pub(super) end: u64,
-    /// Where bytes that are not zero end.
+    /// The position after the last byte that is not zero.
     written: u64,
     size: u64,
     head: Hash,
@@ -73,7 +74,7 @@ impl Contents {
         let written = last_written(disk, size).map_err(unreadable)?;
         let first = match read_record(disk, 0).map_err(unreadable)? {
             Some(first) => first,
-            // Cut off while its first record was written: nothing can have been recorded, let alone sent.
+            // Cut off while its first record was written: nothing was recorded, so nothing was sent.
             None if written <= record::first_length() => return Ok(None),
             None => return Err(LedgerError::NotALedger),
         };
@@ -108,14 +109,14 @@ impl Contents {
         Ok(Some(contents))
     }
 
-    /// Takes in one record; `None` if it contradicts those before it.
+    /// Applies one record; `None` if it contradicts earlier ones.
     fn apply(&mut self, record: Record, at: u64) -> Option<()> {
         match record {
             Record::Owner(_) => return None,
             Record::Begin(begin) => {
                 self.current = Some(self.runs.len() as u32);
                 let next_rho = begin.next_rho;
-                let run = Run {
+                let run = Participation {
                     begin,
                     spent: 0.0,
                     round: 0,
@@ -149,7 +150,7 @@ impl Contents {
         Some(())
     }
 
-    /// There is something after the last valid record. If it is the remains of a single record it is charged, else the
+    /// There is something after the last valid record. If it is part of a single record, the record is charged; otherwise the
     /// ledger is damaged.
     fn check_torn(&mut self, disk: &mut impl Disk) -> Result<(), LedgerError> {
         let run = self.current.map(|run| &mut self.runs[run as usize]);
@@ -161,7 +162,7 @@ impl Contents {
             .read(self.end, (self.written - self.end).min(2 * longest) as usize)
             .map_err(|e| LedgerError::Disk("read", e))?;
         let later = (ALIGN..rest.len()).step_by(ALIGN).any(|at| record::find(&rest[at..]).is_some());
-        // With no run at all a Begin may be cut off, whose length is bounded too.
+        // With no run at all a Begin may be truncated, whose length is bounded too.
         if later || self.written - self.end > longest {
             return Err(LedgerError::Damaged { at: self.end });
         }
@@ -181,16 +182,23 @@ impl Contents {
     }
 }
 
-impl Run {
+impl Participation {
     fn apply(&mut self, record: &RoundRecord, at: u64) -> Option<()> {
-        let free = record.kind != Kind::Fresh;
-        if record.round != self.round + 1 || record.round > self.begin.rounds || (free && record.rho != 0.0) {
+        if record.round != self.round + 1 || record.round > self.begin.rounds {
             return None;
         }
+        match record.cost {
+            Cost::Noised(rho) => {
+                self.fresh += 1;
+                self.spent += rho.get();
+            }
+            // A study that promises privacy has no release without it.
+            Cost::Unprotected if self.begin.protected => return None,
+            Cost::Unprotected => self.fresh += 1,
+            Cost::Mixed => self.mixed += 1,
+            Cost::Withheld => {}
+        }
         self.round = record.round;
-        self.spent += record.rho;
-        self.fresh += u32::from(record.kind == Kind::Fresh);
-        self.mixed += u32::from(record.kind == Kind::Mixed);
         self.next_rho = record.next_rho;
         self.retired = None;
         self.at = [self.at[1], Some(at)];
@@ -208,7 +216,7 @@ impl Run {
     }
 }
 
-/// Where the bytes that are not zero end.
+/// The position after the last byte that is not zero.
 fn last_written(disk: &mut impl Disk, size: u64) -> io::Result<u64> {
     let mut end = size;
     while end > 0 {
@@ -255,7 +263,7 @@ impl Contents {
         })
     }
 
-    /// One durable write, over the remains of a record that was cut off if there are any.
+    /// One durable write, over the remains of a truncated record if there are any.
     pub(super) fn append(&mut self, disk: &mut impl Disk, record: Record) -> Result<(), LedgerError> {
         let unwritten = |e| LedgerError::Disk("written", e);
         let (mut bytes, hash) = record.encode(&self.head);
@@ -266,13 +274,13 @@ impl Contents {
         }
         let needed = self.end + bytes.len() as u64;
         if needed > self.size {
-            // In zeros, so that a failure here leaves no half record behind.
+            // Zeros, so that a failure here leaves no partial record.
             let more = (needed - self.size) as usize + AHEAD.max(16 * length);
             disk.write(self.size, &vec![0; more]).map_err(unwritten)?;
             self.size += more as u64;
         }
         disk.write(self.end, &bytes).map_err(unwritten)?;
-        self.apply(record, self.end).expect("a record made here follows those before it");
+        self.apply(record, self.end).expect("a record made here is consistent with earlier ones");
         bytes.truncate(length);
         (self.end, self.written, self.head, self.last, self.torn) = (end, end, hash, bytes, false);
         Ok(())

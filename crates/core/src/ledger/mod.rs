@@ -1,16 +1,16 @@
-//! What has been spent: the write-ahead privacy ledger of a data set.
+//! The write-ahead privacy ledger of a data set.
 //!
-//! A release is written here, durably, before it is sent. What is sent is what is written: after any crash the same
-//! bytes go out again, and no round is ever noised twice. The only way to get a frame that can be sent is
-//! [`Ledger::record`], which returns after the disk has said that the record will survive.
+//! A release is written here, durably, before it is sent. The bytes sent are the bytes written: after any crash the same
+//! bytes are sent again, and no round is noised twice. The only way to get a frame to send is
+//! [`Ledger::record`], which returns after the disk has confirmed the write.
 //!
-//! The ledger is one file of hash-chained records, appended and never rewritten, followed by zeros written beforehand so
+//! The ledger is one file of hash-chained records, appended and never rewritten, followed by zeros written in advance so
 //! that an append does not have to grow the file. It belongs to the data, not to a study: every study that the data
-//! enters adds to it.
+//! is used in adds to it.
 //!
 //! **When a record cannot be read.** The last one may have been cut off by a crash. Its message was not sent, but
-//! whatever part of it reached the disk may have been computed from the records, so its round is charged and retired: the
-//! peer does it without them. If any earlier record is damaged nobody can tell what was sent, and the ledger is
+//! the part of it that reached the disk may have been computed from the records, so its round is charged and retired: the
+//! peer computes it without them. If an earlier record is damaged, what was sent is unknown, and the ledger is
 //! refused.
 
 mod contents;
@@ -22,16 +22,18 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use contents::read_record;
-pub use contents::{Contents, Run};
-pub use record::{Begin, Edge, Kind, Record, RoundRecord};
+pub use contents::{Contents, Participation};
+pub use record::{Begin, EdgeRecord, Record, RoundRecord};
 
+use crate::client::{Cost, Release};
 use crate::identity::Identity;
-use crate::message::Message;
-use crate::message::{Chain, Final, Head, Limits, Outgoing, Receipt, decode};
+use crate::message::{Chain, Final, Head, Message, Outgoing, Receipt, decode};
+use crate::privacy::ClientBudget;
+use crate::study::Limits;
 
 /// A disk as the ledger needs it. The real one is in `undertone-peer`, simulated ones are in the tests.
 pub trait Disk {
-    /// Bytes that the file has.
+    /// Length of the file in bytes.
     fn size(&mut self) -> io::Result<u64>;
     /// Up to `count` bytes from `at` on; fewer only at the end of the file.
     fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>>;
@@ -39,11 +41,11 @@ pub trait Disk {
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// A disk in memory, which survives nothing: for tests and measurements.
+/// A disk in memory, without durability, for tests and measurements.
 #[derive(Debug, Default, Clone)]
-pub struct Memory(pub Vec<u8>);
+pub struct MemoryDisk(pub Vec<u8>);
 
-impl Disk for Memory {
+impl Disk for MemoryDisk {
     fn size(&mut self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
@@ -65,43 +67,45 @@ impl Disk for Memory {
 #[derive(Debug, Error)]
 pub enum LedgerError {
     /// The disk failed.
-    #[error("the ledger cannot be {0} ({1}); nothing more was sent. Mend the disk, then start the peer again")]
+    #[error(
+        "the ledger cannot be {0} ({1}); nothing more was sent. Repair the disk or free space, then start the peer again"
+    )]
     Disk(&'static str, io::Error),
-    /// It is no ledger at all.
+    /// It is not a ledger.
     #[error(
         "this is not a ledger of this version of Undertone, or its first record is damaged; restore nothing over it: if \
-         this data was never used in a study, give an empty folder, otherwise ask whoever keeps the data"
+         this data was never used in a study, give an empty folder, otherwise ask the owner of the data"
     )]
     NotALedger,
     /// It belongs to another key.
     #[error("the ledger belongs to the key {found}, not to {expected}; give that key, or the folder of this one")]
     Foreign {
-        /// Whose it is.
+        /// The key that it belongs to.
         found: String,
-        /// Whose it should be.
+        /// The expected key.
         expected: String,
     },
     /// A record before the last is damaged.
     #[error(
-        "the ledger is damaged at byte {at}, before its last record: what was sent after that cannot be known, so this \
+        "the ledger is damaged at byte {at}, before its last record: what was sent after that is unknown, so this \
          data can take part in no further study with this ledger"
     )]
     Damaged {
         /// Where.
         at: u64,
     },
-    /// The study was begun with other data.
-    #[error("the study was begun with other data than what is given now; give the file that it was begun with")]
+    /// The study was started with other data.
+    #[error("the study was started with other data than given now; give the file that it was started with")]
     OtherData,
     /// The round is not the next.
     #[error("round {0} is not the next one of the ledger; two programs may be using the folder")]
     OutOfTurn(u32),
-    /// The round was charged already, or the allowance is spent.
+    /// The round was charged already, or the allowed budget is spent.
     #[error("round {0} may not be noised: it was already charged, or the budget is spent")]
     NotAllowed(u32),
 }
 
-/// A release whose record is durable: the only thing that becomes a round's frame.
+/// A release whose record is durable. Only such a release becomes a round's frame.
 #[derive(Debug, Clone)]
 pub struct Sealed {
     frame: Outgoing,
@@ -121,7 +125,7 @@ impl Sealed {
         &self.receipt
     }
 
-    /// The release of the last round as everybody may pass it on.
+    /// The release of the last round, as it is forwarded.
     pub fn as_final(&self, author: u32, limits: &Limits) -> Option<Outgoing> {
         let signature = self.signature.filter(|_| self.receipt.round == limits.rounds)?;
         match decode(self.frame.bytes(), limits) {
@@ -133,12 +137,23 @@ impl Sealed {
     }
 }
 
-/// Where a peer goes on after a start.
+/// What a peer carries into the next round, recorded with a release.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Carried {
+    /// The chain of releases before this one.
+    pub prior: Head,
+    /// The algorithm's vectors, gamma_k first if there is one.
+    pub memory: Vec<f64>,
+    /// One for each neighbour, by ascending id.
+    pub edges: Vec<EdgeRecord>,
+}
+
+/// Where a peer continues after a start.
 #[derive(Debug)]
 pub struct Resumed {
     /// The last release and what came with it; none before the first round.
     pub last: Option<RoundRecord>,
-    /// The frames that a neighbour may still lack: the last two.
+    /// The frames that a neighbour may still need: the last two.
     pub frames: Vec<Sealed>,
     /// Neighbours that were dropped.
     pub dropped: Vec<u32>,
@@ -152,20 +167,20 @@ pub struct Ledger<D> {
     run: u32,
     chain: Chain,
     limits: Limits,
-    allowance: f64,
+    budget: Option<ClientBudget>,
 }
 
 impl<D: Disk> Ledger<D> {
-    /// Opens a ledger, or starts one in an empty file, and enters a study or goes on with it.
+    /// Opens a ledger, or starts one in an empty file, and enters a study or continues it.
     ///
-    /// `allowance` is the rho that this study may spend in all; beyond it the peer goes on without its records.
+    /// `budget` is what this study may spend; beyond it the peer goes on without its records. There is none without privacy.
     pub fn enter(
         mut disk: D,
         identity: Arc<Identity>,
         chain: Chain,
         limits: Limits,
         begin: Begin,
-        allowance: f64,
+        budget: Option<ClientBudget>,
     ) -> Result<(Self, Resumed), LedgerError> {
         let contents = match Contents::read(&mut disk)? {
             Some(contents) => contents,
@@ -177,14 +192,14 @@ impl<D: Disk> Ledger<D> {
                 expected: identity.id().to_string(),
             });
         }
-        let mut ledger = Self { disk, identity, contents, run: 0, chain, limits, allowance };
+        let mut ledger = Self { disk, identity, contents, run: 0, chain, limits, budget };
         ledger.settle()?;
         let known = ledger.contents.runs.iter().position(|run| run.begin.study == begin.study);
         ledger.run = match known {
             Some(run) if ledger.contents.runs[run].begin.data != begin.data => return Err(LedgerError::OtherData),
             Some(run) => {
                 let run = run as u32;
-                // A record that is cut off must be found to belong to the run that wrote it.
+                // A truncated record must be assigned to the run that wrote it.
                 if ledger.contents.current != Some(run) {
                     ledger.append(Record::Resume { run })?;
                 }
@@ -199,8 +214,8 @@ impl<D: Disk> Ledger<D> {
         Ok((ledger, resumed))
     }
 
-    /// Writes the last record once more: if the system dropped it after a failed write, reading it may have been reading
-    /// memory. Then records the charge for one that was cut off.
+    /// Writes the last record once more: if the system lost it after a failed write, it may have been read from
+    /// memory only. Then records the charge for a truncated record.
     fn settle(&mut self) -> Result<(), LedgerError> {
         let at = self.contents.end - self.contents.last.len() as u64;
         self.disk.write(at, &self.contents.last).map_err(|e| LedgerError::Disk("written", e))?;
@@ -240,42 +255,52 @@ impl<D: Disk> Ledger<D> {
         Sealed { frame, receipt, prior: record.prior, signature }
     }
 
-    /// What the ledger says of the current study.
-    pub fn run(&self) -> &Run {
+    /// The ledger's entry for the current study.
+    pub fn run(&self) -> &Participation {
         &self.contents.runs[self.run as usize]
     }
 
-    /// The number of the current run, for its records.
-    pub fn run_index(&self) -> u32 {
-        self.run
-    }
-
-    /// All that the ledger says.
+    /// The contents of the ledger.
     pub fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// Whether the next round may be computed from the records at a cost of `rho`.
-    pub fn allows(&self, rho: f64) -> bool {
-        let run = self.run();
-        run.retired != Some(run.round + 1) && run.spent + rho <= self.allowance
+    /// Whether the next round may be computed from the records: it was not charged before, and its cost is within the budget.
+    pub fn may_use_records(&self) -> bool {
+        let (run, next) = (self.run(), self.run().round + 1);
+        run.retired != Some(next) && self.budget.as_ref().is_none_or(|budget| budget.allows(run.spent, next))
     }
 
-    /// Makes a release durable and hands out the frame that carries it.
-    pub fn record(&mut self, record: RoundRecord) -> Result<Sealed, LedgerError> {
-        let run = self.run();
-        if record.run != self.run || record.round != run.round + 1 || record.round > self.limits.rounds {
-            return Err(LedgerError::OutOfTurn(record.round));
+    /// Makes a release durable, with all that is needed to go on from it, and hands out the frame that carries it.
+    ///
+    /// What it costs is what the release itself says. A release that the budget does not allow is refused.
+    pub fn record(&mut self, release: &Release, carried: Carried) -> Result<Sealed, LedgerError> {
+        let (run, round) = (self.run(), release.round());
+        if round != run.round + 1 || round > self.limits.rounds || release.values().len() != self.limits.features {
+            return Err(LedgerError::OutOfTurn(round));
         }
-        if record.kind == Kind::Fresh && !self.allows(record.rho) {
-            return Err(LedgerError::NotAllowed(record.round));
+        let touches = matches!(release.cost(), Cost::Noised(_) | Cost::Unprotected);
+        let bare = release.cost() == Cost::Unprotected && run.begin.protected;
+        if bare || (touches && !self.may_use_records()) {
+            return Err(LedgerError::NotAllowed(round));
         }
+        let Carried { prior, memory, edges } = carried;
+        let record = RoundRecord {
+            run: self.run,
+            round,
+            cost: release.cost(),
+            next_rho: self.budget.as_ref().map_or(0.0, |budget| budget.phi(round + 1).get()),
+            prior,
+            released: release.values().to_vec(),
+            memory,
+            edges,
+        };
         let sealed = self.seal(&record);
         self.append(Record::Round(record))?;
         Ok(sealed)
     }
 
-    /// Makes the loss of an edge durable.
+    /// Records a dropped edge durably.
     pub fn drop_edge(&mut self, neighbour: u32) -> Result<(), LedgerError> {
         let record = Record::Drop { run: self.run, neighbour, round: self.run().round };
         self.append(record)

@@ -1,13 +1,16 @@
 //! The ledger's records, byte by byte.
 //!
 //! ```text
-//! length 4 | kind 1 | hash of the record before 32 | body | hash of all that 32 | zeros up to a multiple of 8
+//! length 4 | kind 1 | hash of the previous record 32 | body | hash of all that 32 | zeros up to a multiple of 8
 //! ```
 //!
-//! Every record can be checked by itself, and names the one before it.
+//! Every record can be checked alone, and contains the hash of the previous one.
 
+use crate::bytes::{Reader, Writer};
+use crate::client::Cost;
 use crate::identity::PublicId;
 use crate::message::Receipt;
+use crate::privacy::Rho;
 
 /// The hash of a record.
 pub type Hash = [u8; 32];
@@ -16,7 +19,7 @@ const HASH: usize = 32;
 const HEAD: usize = 4 + 1 + HASH;
 /// Records start at multiples of this.
 pub const ALIGN: usize = 8;
-/// What every ledger begins with, in its first record.
+/// The start of every ledger, in its first record.
 const MAGIC: &[u8; 16] = b"undertone ledger";
 /// The version of this format.
 const FORMAT: u16 = 2;
@@ -26,22 +29,22 @@ pub const LONGEST_NAME: usize = 200;
 /// One record.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// The first: whose ledger it is.
+    /// The first record: the key that the ledger belongs to.
     Owner(PublicId),
     /// The data enters a study. Runs are numbered from 0 in this order.
     Begin(Begin),
     /// A release.
     Round(RoundRecord),
-    /// An edge is gone.
+    /// An edge was dropped.
     Drop {
         /// Which run.
         run: u32,
         /// The neighbour.
         neighbour: u32,
-        /// The last round in which it took part.
+        /// The last round in which it was a neighbour.
         round: u32,
     },
-    /// An earlier study goes on: what follows, whole or cut off, belongs to it.
+    /// An earlier study is resumed: what follows, complete or truncated, belongs to it.
     Resume {
         /// Which run.
         run: u32,
@@ -70,113 +73,54 @@ pub struct Begin {
     pub features: u32,
     /// d_k.
     pub degree: u32,
-    /// How many vectors the algorithm remembers.
+    /// Number of vectors in the algorithm's memory.
     pub memory: u32,
-    /// The rho that this peer will have spent in the end.
+    /// The total zCDP rho of the study at this peer.
     pub rho: f64,
-    /// The epsilon that goes with it.
+    /// The epsilon of this rho.
     pub epsilon: f64,
     /// At this delta.
     pub delta: f64,
     /// The rho of the first round.
     pub next_rho: f64,
-    /// False for rehearsals with unsafe noise or none: nothing is promised for what they release.
+    /// False for rehearsals with unsafe noise or none: their releases have no privacy bound.
     pub protected: bool,
     /// A keyed hash of the data.
     pub data: [u8; 32],
-    /// Seconds since 1970 by the peer's clock; for people only, nothing is decided by it.
+    /// Seconds since 1970 by the peer's clock; informative only, no decision depends on it.
     pub time: u64,
 }
 
-/// How a release came about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Computed from the records and noised.
-    Fresh,
-    /// Computed from earlier releases alone, as the algorithm plans it. Costs nothing.
-    Mixed,
-    /// Planned as fresh, but the records could not be used: computed from earlier releases alone. Costs nothing.
-    Withheld,
-}
-
-/// A release, and all that is needed to go on from it.
+/// A release, and all that is needed to continue from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundRecord {
     /// Which run.
     pub run: u32,
     /// n.
     pub round: u32,
-    /// How it came about.
-    pub kind: Kind,
-    /// What it spends.
-    pub rho: f64,
+    /// What it cost.
+    pub cost: Cost,
     /// What the next round would spend.
     pub next_rho: f64,
-    /// The chain of releases before this one.
+    /// The chain of earlier releases.
     pub prior: [u8; 32],
     /// w~_k(n).
     pub released: Vec<f64>,
     /// The algorithm's vectors, gamma_k first if there is one.
     pub memory: Vec<f64>,
     /// One for each neighbour, by ascending id.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<EdgeRecord>,
 }
 
-/// What a peer remembers of a neighbour.
+/// What a peer stores about a neighbour.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Edge {
+pub struct EdgeRecord {
     /// The neighbour.
     pub neighbour: u32,
     /// The neighbour's frame that this round was computed from.
     pub receipt: Receipt,
     /// sum_m (w~_k(m) - w~_l(m)), from which the edge's share of gamma_k follows; empty if there is no dual.
     pub disagreement: Vec<f64>,
-}
-
-/// Writes fields one after the other.
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-    fn u32(&mut self, value: u32) {
-        self.bytes(&value.to_le_bytes());
-    }
-    fn f64(&mut self, value: f64) {
-        self.bytes(&value.to_le_bytes());
-    }
-    fn vector(&mut self, values: &[f64]) {
-        self.0.reserve(8 * values.len());
-        values.iter().for_each(|v| self.f64(*v));
-    }
-}
-
-/// Reads fields one after the other; `None` when there is nothing left.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(count)?;
-        self.0 = tail;
-        Some(head)
-    }
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N).map(|bytes| bytes.try_into().expect("as many as asked for"))
-    }
-    fn u8(&mut self) -> Option<u8> {
-        self.array().map(|[byte]| byte)
-    }
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-    fn f64(&mut self) -> Option<f64> {
-        self.array().map(f64::from_le_bytes)
-    }
-    fn vector(&mut self, count: usize) -> Option<Vec<f64>> {
-        let bytes = self.take(count.checked_mul(8)?)?;
-        Some(bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
-    }
 }
 
 /// Bytes of the longest record that a run with these numbers can write.
@@ -191,11 +135,11 @@ pub fn first_length() -> u64 {
 }
 
 impl Record {
-    /// The record after one with hash `prior`, padded, and its own hash.
+    /// The record that follows one with hash `prior`, padded, and its own hash.
     pub fn encode(&self, prior: &Hash) -> (Vec<u8>, Hash) {
-        let mut writer = Writer(vec![0; HEAD]);
+        let mut writer = Writer::after(HEAD);
         let kind = self.write(&mut writer);
-        let mut bytes = writer.0;
+        let mut bytes = writer.into_bytes();
         let length = bytes.len() + HASH;
         bytes[..4].copy_from_slice(&(length as u32).to_le_bytes());
         bytes[4] = kind;
@@ -231,12 +175,14 @@ impl Record {
             Record::Round(round) => {
                 w.u32(round.run);
                 w.u32(round.round);
-                w.bytes(&[match round.kind {
-                    Kind::Fresh => 0,
-                    Kind::Mixed => 1,
-                    Kind::Withheld => 2,
-                }]);
-                w.f64(round.rho);
+                let (code, rho) = match round.cost {
+                    Cost::Noised(rho) => (0, rho.get()),
+                    Cost::Unprotected => (0, 0.0),
+                    Cost::Mixed => (1, 0.0),
+                    Cost::Withheld => (2, 0.0),
+                };
+                w.bytes(&[code]);
+                w.f64(rho);
                 w.f64(round.next_rho);
                 w.bytes(&round.prior);
                 w.u32(round.released.len() as u32);
@@ -272,7 +218,7 @@ impl Record {
     }
 
     fn read(kind: u8, body: &[u8]) -> Option<Record> {
-        let mut f = Fields(body);
+        let mut f = Reader::new(body);
         let record = match kind {
             1 => {
                 let known = f.array()? == *MAGIC && f.array()? == FORMAT.to_le_bytes();
@@ -290,45 +236,46 @@ impl Record {
                 next_rho: f.f64()?,
                 protected: f.u8()? == 1,
                 data: f.array()?,
-                time: f.array().map(u64::from_le_bytes)?,
-                name: String::from_utf8(std::mem::take(&mut f.0).to_vec()).ok()?,
+                time: f.u64()?,
+                name: String::from_utf8(f.rest().to_vec()).ok()?,
             }),
             3 => {
                 let (run, round) = (f.u32()?, f.u32()?);
-                let kind = match f.u8()? {
-                    0 => Kind::Fresh,
-                    1 => Kind::Mixed,
-                    2 => Kind::Withheld,
+                let cost = match (f.u8()?, f.f64()?) {
+                    (0, 0.0) => Cost::Unprotected,
+                    (0, rho) => Cost::Noised(Rho::new(rho).ok()?),
+                    (1, 0.0) => Cost::Mixed,
+                    (2, 0.0) => Cost::Withheld,
                     _ => return None,
                 };
-                let (rho, next_rho, prior) = (f.f64()?, f.f64()?, f.array()?);
+                let (next_rho, prior) = (f.f64()?, f.array()?);
                 let (features, memory, edges) = (f.u32()? as usize, f.u32()? as usize, f.u32()?);
                 let duals = if f.u8()? == 1 { features } else { 0 };
                 let (released, memory) = (f.vector(features)?, f.vector(memory)?);
                 let mut edge = || {
-                    Some(Edge {
+                    Some(EdgeRecord {
                         neighbour: f.u32()?,
                         receipt: Receipt { round: f.u32()?, head: f.array()?, tag: f.array()? },
                         disagreement: f.vector(duals)?,
                     })
                 };
                 let edges = (0..edges).map(|_| edge()).collect::<Option<_>>()?;
-                Record::Round(RoundRecord { run, round, kind, rho, next_rho, prior, released, memory, edges })
+                Record::Round(RoundRecord { run, round, cost, next_rho, prior, released, memory, edges })
             }
             4 => Record::Drop { run: f.u32()?, neighbour: f.u32()?, round: f.u32()? },
             5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: f.f64()? },
             6 => Record::Resume { run: f.u32()? },
             _ => return None,
         };
-        f.0.is_empty().then_some(record)
+        f.is_empty().then_some(record)
     }
 }
 
 /// A record found in a ledger.
 pub struct Found {
-    /// It.
+    /// The record.
     pub record: Record,
-    /// The hash of the one before it, as it says.
+    /// The hash of the previous record, as stored in this one.
     pub prior: Hash,
     /// Its own hash.
     pub hash: Hash,
@@ -342,7 +289,7 @@ pub fn claimed_length(start: &[u8]) -> Option<usize> {
     (length >= HEAD + HASH).then(|| length.next_multiple_of(ALIGN))
 }
 
-/// The record at the start of `bytes`, if it is a whole and valid one.
+/// The record at the start of `bytes`, if it is complete and valid.
 pub fn find(bytes: &[u8]) -> Option<Found> {
     let padded = claimed_length(bytes)?;
     let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;

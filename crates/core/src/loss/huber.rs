@@ -1,4 +1,6 @@
-use super::Loss;
+use super::{Loss, Shape};
+use crate::knob::{Domain, Knob, Settings, Value};
+use crate::rule;
 
 /// The Huber loss: r^2/2 for |r| <= threshold, else threshold (|r| - threshold/2), r = z - y.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -8,6 +10,23 @@ pub struct Huber {
 }
 
 impl Loss for Huber {
+    const NAME: &'static str = "huber";
+    const KNOBS: &'static [Knob] =
+        &[Knob { name: "threshold", domain: Domain::Number(rule::POSITIVE), default: None, search: None }];
+    const SMOOTH: bool = true;
+
+    fn new(settings: &Settings) -> Self {
+        Self { threshold: settings.number("threshold") }
+    }
+
+    fn settings(self) -> Settings {
+        Settings::new().with("threshold", Value::Number(self.threshold))
+    }
+
+    fn shape(self) -> Shape {
+        Shape::Residual { curvature: Some(1.0), above: self.threshold, below: self.threshold }
+    }
+
     #[inline(always)]
     fn value(self, z: f64, y: f64) -> f64 {
         let r = (z - y).abs();

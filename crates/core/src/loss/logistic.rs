@@ -1,4 +1,5 @@
-use super::Loss;
+use super::{Loss, Shape};
+use crate::knob::Settings;
 
 /// The logistic loss ln(1 + exp(-y z)) for labels y = -1 and 1.
 ///
@@ -7,6 +8,18 @@ use super::Loss;
 pub struct Logistic;
 
 impl Loss for Logistic {
+    const NAME: &'static str = "logistic";
+    const SMOOTH: bool = true;
+    const CLASSIFICATION: bool = true;
+
+    fn new(_: &Settings) -> Self {
+        Self
+    }
+
+    fn shape(self) -> Shape {
+        Shape::Logistic
+    }
+
     #[inline(always)]
     fn value(self, z: f64, y: f64) -> f64 {
         let m = -y * z;

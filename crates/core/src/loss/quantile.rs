@@ -1,4 +1,6 @@
-use super::Loss;
+use super::{Loss, Shape};
+use crate::knob::{Domain, Knob, Settings, Value};
+use crate::rule;
 
 /// The pinball loss of the `level` quantile: level (y - z) where z falls short of y, (1 - level)(z - y) where it
 /// exceeds it.
@@ -9,6 +11,23 @@ pub struct Quantile {
 }
 
 impl Loss for Quantile {
+    const NAME: &'static str = "quantile";
+    const KNOBS: &'static [Knob] =
+        &[Knob { name: "level", domain: Domain::Number(rule::BETWEEN_ZERO_AND_ONE), default: None, search: None }];
+    const SMOOTH: bool = false;
+
+    fn new(settings: &Settings) -> Self {
+        Self { level: settings.number("level") }
+    }
+
+    fn settings(self) -> Settings {
+        Settings::new().with("level", Value::Number(self.level))
+    }
+
+    fn shape(self) -> Shape {
+        Shape::Residual { curvature: None, above: self.level, below: 1.0 - self.level }
+    }
+
     #[inline(always)]
     fn value(self, z: f64, y: f64) -> f64 {
         f64::max(self.level * (y - z), (1.0 - self.level) * (z - y))

@@ -94,7 +94,7 @@ impl Contact {
         Self { id, is_dialable, dial: Dial::At(now), attempts: 0, links: Vec::new(), edge: EdgeState::Live(presence) }
     }
 
-    /// A connection exists, whoever dialled.
+    /// A connection exists, dialled by either side.
     pub fn handle_up(&mut self, now: Duration) {
         // No other dial before this connection has had time to be greeted.
         self.dial = Dial::At(now + REPORT);

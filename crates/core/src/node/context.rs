@@ -1,35 +1,38 @@
 //! What does not change while a node runs.
 
-use super::setup::{Costs, Setup};
+use super::setup::NodeSetup;
 use crate::identity::PublicId;
-use crate::message::{Chain, Limits};
+use crate::message::Chain;
+use crate::privacy::ClientBudget;
 use crate::problem::Problem;
-use crate::regularizer::Regularizer;
-use crate::study::{RegularizerSpec, StudyDigest};
+use crate::study::{Limits, StudyDigest};
 
 /// The setup of a node and what follows from it. The parts of a node read it and never change it.
 pub(super) struct Context {
-    pub setup: Setup,
+    pub setup: NodeSetup,
     pub digest: StudyDigest,
     pub chain: Chain,
     pub limits: Limits,
     pub problem: Problem,
-    pub costs: Option<Costs>,
+    /// What this peer may spend; none without privacy.
+    pub budget: Option<ClientBudget>,
+    /// This peer's own step size, if it has one.
+    pub eta: Option<f64>,
 }
 
 impl Context {
-    pub fn new(setup: Setup) -> Self {
-        let digest = StudyDigest::of(&setup.study);
-        let regularizer = match setup.study.regularizer {
-            RegularizerSpec::Public(regularizer) => regularizer,
-            RegularizerSpec::PaperRule { .. } => Regularizer::None,
-        };
+    /// # Panics
+    /// If the study's problem is not public: the roster refuses such a study.
+    pub fn new(setup: NodeSetup) -> Self {
+        let digest = *setup.study.digest();
+        let client = setup.study.spec().clients.get(&*setup.roster.names.get(setup.me));
         Self {
             digest,
             chain: Chain::new(&digest),
             limits: setup.limits(),
-            problem: setup.study.problem(regularizer),
-            costs: setup.costs(),
+            problem: setup.study.public_problem().expect("the roster refuses a problem that is not public"),
+            budget: setup.budget(),
+            eta: client.and_then(|client| client.eta),
             setup,
         }
     }
@@ -51,11 +54,11 @@ impl Context {
 
     /// Whether this peer knows a way to connect to another.
     pub fn is_dialable(&self, peer: u32) -> bool {
-        self.setup.study.relay.is_some() || self.setup.roster.addresses[peer as usize].is_some()
+        self.setup.study.spec().relay.is_some() || self.setup.roster.addresses[peer as usize].is_some()
     }
 
     /// The weight of the dual, if the algorithm has one.
     pub fn dual_weight(&self) -> Option<f64> {
-        Some(self.setup.study.algorithm.dual_weight()).filter(|weight| *weight > 0.0)
+        Some(self.setup.study.algorithm().dual_weight()).filter(|weight| *weight > 0.0)
     }
 }

@@ -1,7 +1,7 @@
 //! The edges of this peer, and what arrives on them.
 
 use super::context::Context;
-use crate::ledger::Edge;
+use crate::ledger::EdgeRecord;
 use crate::message::{Head, Receipt, Release, next_head};
 
 /// An edge is in the graph until it is dropped, and then never again.
@@ -140,7 +140,7 @@ impl RoundEdge {
 
 impl Neighbour {
     /// Continues from the ledger's record of the edge.
-    pub fn resume(&mut self, edge: Edge) {
+    pub fn resume(&mut self, edge: EdgeRecord) {
         self.receipts = Receipts([edge.receipt; 2]);
         self.disagreement = edge.disagreement;
     }
@@ -168,7 +168,7 @@ impl Neighbour {
     }
 
     /// What the ledger keeps of the edge in the record of round n+1.
-    pub fn record(&self, id: u32, round: u32) -> Edge {
-        Edge { neighbour: id, receipt: *self.receipts.of(round), disagreement: self.disagreement.clone() }
+    pub fn record(&self, id: u32, round: u32) -> EdgeRecord {
+        EdgeRecord { neighbour: id, receipt: *self.receipts.of(round), disagreement: self.disagreement.clone() }
     }
 }

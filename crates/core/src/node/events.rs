@@ -25,7 +25,7 @@ pub trait Transport {
 /// Something that a node must handle.
 #[derive(Debug, Clone)]
 pub enum Event<'a> {
-    /// An authenticated connection to a peer exists, whoever dialled.
+    /// An authenticated connection to a peer exists, dialled by either side.
     Up {
         /// Its number.
         link: Link,
@@ -50,7 +50,7 @@ pub enum Event<'a> {
     Unreachable {
         /// Which one.
         peer: u32,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Time has passed.
@@ -66,7 +66,7 @@ pub enum OnLoss {
     Drop(Duration),
 }
 
-/// Something that an operator may want to know.
+/// Something to report to the operator.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
     /// A neighbour is connected and has sent its hello.
@@ -79,7 +79,7 @@ pub enum News {
     Refused(u32, String),
     /// A round is done.
     Round(u32),
-    /// A round was done without the records, because they could not be used.
+    /// A round was computed without the records, because they could not be used.
     Withheld(u32),
     /// An edge was dropped.
     Dropped {
@@ -96,7 +96,7 @@ pub enum News {
     Complete,
     /// Some last releases are no longer waited for. Call [`Node::saved`](super::Node::saved) here too.
     GaveUp(Vec<u32>),
-    /// All rounds are done, and these last releases are waited for.
+    /// All rounds are done, and these last releases are missing.
     Missing(Vec<u32>),
     /// All rounds are done, but some neighbours are not.
     Serving(Vec<u32>),
@@ -135,7 +135,7 @@ impl Deadline {
         Self { now, due }
     }
 
-    /// Adds a time. What was due before now is done, or waits for something else than time.
+    /// Adds a time. What was due before now is done, or does not wait for time.
     pub fn add(&mut self, time: Duration) {
         if time > self.now {
             self.due = self.due.min(time);
@@ -148,13 +148,13 @@ impl Deadline {
     }
 }
 
-/// Why a node cannot go on.
+/// Why a node cannot continue.
 #[derive(Debug, Error)]
 pub enum Stop {
     /// The state folder is older than what this peer has sent.
     #[error(
         "{neighbour} holds a release of round {theirs} that this peer made, but its ledger ends at round {own}: the state \
-         folder was restored from a backup, copied, or emptied. Bring back the newest folder; never run an older one"
+         folder was restored from a backup, copied, or emptied. Restore the newest folder; never run an older one"
     )]
     Behind {
         /// The neighbour that holds the proof.

@@ -10,11 +10,12 @@ use super::context::Context;
 use super::events::{Deadline, Effects};
 use super::links::Links;
 use super::{Conflict, Link, News, OnLoss, REPORT};
-use crate::message::{Final, Head, Limits, Message, Outgoing, Release, decode, done};
+use crate::message::{Final, Head, Message, Outgoing, Release, decode, done};
+use crate::study::Limits;
 
-/// How long nothing may happen after the last round before a peer believes that others have given up.
+/// How long nothing may happen after the last round before a peer assumes that others have given up.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to stay for others when everything is done.
+/// How long to stay online for others when everything is done.
 const LINGER: Duration = Duration::from_secs(600);
 
 /// How far the collection of last releases is. A state may be followed by one further down, never by one further up.
@@ -85,7 +86,7 @@ pub(super) struct Finals {
     collection: Collection,
     result: ResultState,
     on_loss: OnLoss,
-    /// How long to stay for others when everything is done.
+    /// How long to stay online for others when everything is done.
     linger: Duration,
     /// Authors that contradicted themselves. Each is reported once.
     accused: BTreeSet<u32>,
@@ -178,7 +179,7 @@ impl Finals {
         Ok(true)
     }
 
-    /// Reports an author that contradicts itself, once.
+    /// Reports an author with two different releases, once.
     pub fn accuse(&mut self, conflict: Conflict, news: &mut Vec<News>) {
         if self.accused.insert(conflict.author) {
             news.push(News::Conflict(conflict));
@@ -263,8 +264,8 @@ impl Finals {
         deadline.add(progress + REPORT);
     }
 
-    /// How long nothing may happen after the last round before something changes: before this peer gives up on last
-    /// releases that are missing, or, when it has them, before it leaves.
+    /// How long nothing may happen after the last round before this peer gives up on last
+    /// releases that are missing or, when it has all of them, exits.
     ///
     /// A neighbour that gave up has passed on all that it will ever have. One that has all will pass on all. Where
     /// edges are dropped, the neighbours of a lost peer wait for their patience to end and then go on. Peers further

@@ -3,7 +3,8 @@
 use super::events::Effects;
 use super::rounds::Received;
 use super::{Conflict, Event, Link, News, Node, Stop};
-use crate::ledger::{Disk, Kind};
+use crate::client::Cost;
+use crate::ledger::Disk;
 use crate::message::{Final, Hello, Message, Release, decode};
 
 impl<D: Disk> Node<D> {
@@ -150,7 +151,7 @@ impl<D: Disk> Node<D> {
         Ok(())
     }
 
-    /// Takes an edge out of the graph, durably. `theirs` says that the neighbour dropped it first.
+    /// Removes an edge from the graph, durably. `theirs` says that the neighbour dropped it first.
     fn drop_edge(&mut self, peer: u32, theirs: bool, effects: &mut Effects) -> Result<(), Stop> {
         self.rounds.drop_edge(&self.context, peer)?;
         self.links.drop_edge(peer);
@@ -168,12 +169,12 @@ impl<D: Disk> Node<D> {
         self.rounds.round() == self.context.limits.rounds
     }
 
-    /// Does every round that can be done, and then what comes after the last.
+    /// Computes every round that can be computed, and then what comes after the last.
     fn advance(&mut self, effects: &mut Effects) -> Result<(), Stop> {
         while !self.are_rounds_done() && self.rounds.can_step() && self.links.have_all_answered() {
             let kind = self.rounds.step(&self.context)?;
             let round = self.rounds.round();
-            effects.news.push(if kind == Kind::Withheld { News::Withheld(round) } else { News::Round(round) });
+            effects.news.push(if kind == Cost::Withheld { News::Withheld(round) } else { News::Round(round) });
             self.collect_own_final(effects.news);
             self.progress = effects.now;
             let frame = self.rounds.newest().expect("a step leaves one").frame();

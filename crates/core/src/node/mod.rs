@@ -2,7 +2,7 @@
 //!
 //! A [`Node`] decides everything: when a round can be computed, what is sent on which connection, which neighbour is
 //! dialled, when an edge is dropped, when to stop. The network and the disk are behind [`Transport`] and
-//! [`Disk`], so the same code runs between real machines and in a world of virtual time. The same
+//! [`Disk`], so the same code runs on real machines and in simulated time. The same
 //! events at the same times give the same frames in the same order.
 //!
 //! Rounds are synchronous between neighbours and nothing else: round n+1 needs the neighbours' releases of round n.
@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use events::{Conflict, Event, Link, News, OnLoss, Stop, Transport};
 pub use roster::{Roster, RosterError};
-pub use setup::Setup;
+pub use setup::NodeSetup;
 
 use context::Context;
 use events::{Deadline, Effects};
@@ -60,7 +60,7 @@ pub struct Node<D> {
 
 impl<D: Disk> Node<D> {
     /// Opens the ledger and continues after its last record.
-    pub fn new(mut setup: Setup, disk: D, now: Duration) -> Result<Self, Stop> {
+    pub fn new(mut setup: NodeSetup, disk: D, now: Duration) -> Result<Self, Stop> {
         let known = std::mem::take(&mut setup.finals);
         let context = Context::new(setup);
         let rounds = Rounds::open(&context, disk)?;
@@ -86,7 +86,7 @@ impl<D: Disk> Node<D> {
         result
     }
 
-    /// When a tick is due, if nothing happens before.
+    /// When the next tick is due if no other event comes first.
     pub fn deadline(&self, now: Duration) -> Duration {
         let mut deadline = Deadline::new(now, self.links.ask_at(self.progress));
         self.links.add_timeouts(&mut deadline);

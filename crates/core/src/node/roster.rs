@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::graph::{Graph, GraphError};
 use crate::identity::PublicId;
 use crate::names::Names;
-use crate::study::{DataSpec, Layout, NoiseKind, RegularizerSpec, Study};
+use crate::study::{DataSpec, Layout, NoiseKind, Study};
 
 /// Most numbers that a peer keeps per round: P times (2 + d_k).
 const MOST_NUMBERS: usize = 200_000_000;
@@ -20,7 +20,7 @@ pub enum RosterError {
     #[error("graph: {0}")]
     Graph(#[from] GraphError),
     /// The key is not in the study.
-    #[error("the key {0} is not in the study; send that id to whoever wrote the study, who adds it as client.NAME.id")]
+    #[error("the key {0} is not in the study; send that id to the author of the study, to be added as client.NAME.id")]
     Unlisted(String),
 }
 
@@ -41,38 +41,36 @@ impl Roster {
     /// The peers of a study. `rehearsal` allows noise that is not safe to release, and none.
     pub fn new(study: &Study, rehearsal: bool) -> Result<Self, RosterError> {
         let refuse = |reason: &str| Err(RosterError::NotForPeers(reason.into()));
-        match &study.data {
+        match &study.spec().data {
             DataSpec::Files { layout: Layout::Folder, .. } => {}
             _ => return refuse("data.source: peers hold one file each; set it to \"folder\""),
         }
-        if let RegularizerSpec::PaperRule { .. } = study.regularizer {
-            return refuse("problem.lambda1 = \"paper\" looks at everybody's data; write a number");
+        if study.public_problem().is_none() {
+            return refuse("problem.lambda1 = \"paper\" depends on the data of all clients; write a number");
         }
-        if let Some(reason) = study.algorithm.refuses_peers() {
-            return refuse(&format!("algorithm.name = \"{}\" {reason}", study.algorithm.name()));
+        if let Some(reason) = study.algorithm().refuses_peers() {
+            return refuse(&format!("algorithm.name = \"{}\" {reason}", study.algorithm().name()));
         }
         if !rehearsal {
-            match &study.privacy {
+            match study.privacy() {
                 None => {
-                    return refuse(
-                        "privacy is \"off\"; write a table [privacy], or give --rehearsal for data that anybody may see",
-                    );
+                    return refuse("privacy is \"off\"; write a table [privacy], or give --rehearsal for public data");
                 }
-                Some(_) if !study.algorithm.clips() => {
+                Some(_) if !study.algorithm().clips() => {
                     return refuse(
                         "algorithm.name: this one does not clip and is not private; choose another, or give --rehearsal",
                     );
                 }
-                Some(privacy) if privacy.noise != NoiseKind::Secure => {
+                Some(privacy) if privacy.noise() != NoiseKind::Secure => {
                     return refuse(
                         "privacy.noise = \"fast\" is not safe to release; write \"secure\", or give --rehearsal for data that \
-                         anybody may see",
+                         is public",
                     );
                 }
                 Some(_) => {}
             }
         }
-        let named: Vec<_> = study.clients.iter().collect();
+        let named: Vec<_> = study.spec().clients.iter().collect();
         if named.len() < 2 {
             return refuse("client: peers need at least two tables [client.NAME], each with an id");
         }
@@ -82,7 +80,7 @@ impl Roster {
         let names = Names::listed(named.iter().map(|(name, _)| name.to_string()).collect());
         let graph = study.build_graph(&names, 0)?;
         let addresses: Vec<_> = named.iter().map(|(_, client)| client.address.clone()).collect();
-        if study.relay.is_none() {
+        if study.spec().relay.is_none() {
             for a in 0..names.len() {
                 let unreachable = |b: &&u32| addresses[a].is_none() && addresses[**b as usize].is_none();
                 if let Some(b) = graph.neighbours(a).iter().find(unreachable) {
@@ -98,7 +96,7 @@ impl Roster {
         let widest = (0..names.len()).map(|k| graph.degree(k)).max().unwrap_or(0);
         if study.features().saturating_mul(2 + widest) > MOST_NUMBERS {
             return refuse(
-                "data.features times the neighbours of a client is too much for peers; take fewer of either",
+                "data.features times the neighbours of a client is too large for peers; use fewer of either",
             );
         }
         Ok(Self { ids: named.iter().filter_map(|(_, client)| client.id).collect(), names, addresses, graph })

@@ -1,13 +1,13 @@
-//! The computation of one round. It changes nothing: the caller records the result, and only then is there a frame.
+//! One round: computed, recorded, and only then is there a frame.
 
 use std::cmp::Ordering;
 
 use super::Stop;
 use super::context::Context;
-use crate::algorithm::View;
-use crate::client::{Protection, RoundError, Rules, State};
-use crate::ledger::{Disk, Edge, Kind, Ledger, RoundRecord, Sealed};
-use crate::message::LARGEST_VALUE;
+use crate::algorithm::Run;
+use crate::client::{Cost, Protection, RoundError, Rules, State};
+use crate::ledger::{Carried, Disk, EdgeRecord, Ledger, Sealed};
+use crate::message::{Head, LARGEST_VALUE};
 use crate::privacy::NoiseError;
 use crate::records::Scratch;
 
@@ -18,7 +18,7 @@ pub(super) struct Work {
     slots: Vec<u32>,
     ids: Vec<u32>,
     scratch: Scratch,
-    /// w_k(n): private. It is overwritten in every round and goes nowhere.
+    /// w_k(n): private. It is overwritten in every round and never sent or stored.
     w: Vec<f64>,
 }
 
@@ -43,76 +43,54 @@ pub(super) struct Inputs<'a, D> {
     /// w~_k(n).
     pub own: &'a [f64],
     pub memory: &'a [f64],
-    pub frames: &'a [Sealed],
-    pub ledger: &'a Ledger<D>,
+    /// The chain of releases before this one; `None` before the first.
+    pub prior: Option<Head>,
+    pub ledger: &'a mut Ledger<D>,
     /// The live edges, for the record.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<EdgeRecord>,
     /// Holds the releases of the neighbours.
     pub work: &'a mut Work,
 }
 
+/// Round n+1, recorded.
+pub(super) struct Done {
+    pub sealed: Sealed,
+    /// w~_k(n+1).
+    pub released: Vec<f64>,
+    pub memory: Vec<f64>,
+    pub cost: Cost,
+}
+
 impl Context {
-    /// Round n+1: mixed if the algorithm plans it so; else fresh if the ledger allows it; else made without the records.
-    pub fn compute<D: Disk>(&self, inputs: Inputs<D>) -> Result<RoundRecord, Stop> {
-        let round = inputs.round + 1;
-        let features = self.limits.features;
+    /// Round n+1: from the records if the algorithm plans it so and the ledger allows it, else from earlier releases alone.
+    pub fn release<D: Disk>(&self, inputs: Inputs<D>) -> Result<Done, Stop> {
+        let number = inputs.round + 1;
         let Work { points, slots, ids, scratch, w } = inputs.work;
         slots.clear();
         slots.extend(0..ids.len() as u32);
-        let client = self.setup.study.clients.get(&*self.setup.roster.names.get(self.setup.me));
-        let view = View {
-            round,
-            rounds: self.limits.rounds,
-            client: self.setup.me,
-            graph: &self.setup.roster.graph,
-            problem: &self.problem,
-            eta: client.and_then(|c| c.eta),
-            own: inputs.own,
-            points,
-            slots,
-            ids,
-        };
-        let cost = |n| self.costs.as_ref().map_or(0.0, |c| c.rho(n));
-        let (rho, next_rho) = (cost(round), cost(round + 1));
-        let mut memory = inputs.memory.to_vec();
-        let mut released = inputs.own.to_vec();
-        let kind = match self.setup.study.algorithm.touches_records(round, self.limits.rounds) {
-            false => Kind::Mixed,
-            true if inputs.ledger.allows(rho) => Kind::Fresh,
-            true => Kind::Withheld,
-        };
-        let protection = match (&self.setup.study.privacy, &self.costs) {
-            (Some(privacy), Some(costs)) => {
-                Protection::On { clip: privacy.clip, schedule: &costs.schedule, noise: &self.setup.noise }
-            }
+        let run = Run { rounds: self.limits.rounds, graph: &self.setup.roster.graph, problem: &self.problem };
+        let round = run.round(number, self.setup.me, self.eta).among(ids, slots, inputs.own, points);
+        let protection = match (&self.budget, &self.setup.noise) {
+            (Some(budget), Some(noise)) => Protection::On { budget, noise, trial: 0 },
             _ => Protection::Off,
         };
-        let rules = Rules { algorithm: &*self.setup.study.algorithm, protection };
-        w.resize(features, 0.0);
+        let rules = Rules { algorithm: self.setup.study.algorithm() };
+        let (mut memory, mut released) = (inputs.memory.to_vec(), inputs.own.to_vec());
+        w.resize(self.limits.features, 0.0);
         let state = State { memory: &mut memory, w, released: &mut released };
-        if kind == Kind::Withheld {
-            rules.mix(&view, state, scratch);
-        } else {
-            let factor = self.costs.as_ref().map_or(1.0, |c| c.factor);
-            let records = self.setup.data.records();
-            rules.round(&view, records, 0, factor, state, scratch).map_err(|reason| Stop::Round { round, reason })?;
+        let failed = |reason| Stop::Round { round: number, reason };
+        let release = match inputs.ledger.may_use_records() {
+            true => rules.round(&round, self.setup.data.records(), protection, state, scratch).map_err(failed)?,
+            false => rules.withhold(&round, state, scratch),
+        };
+        // A release that others would refuse is not sent.
+        let too_large = |v: &&f64| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less);
+        if let Some(value) = release.values().iter().find(too_large) {
+            return Err(failed(RoundError::Noise(NoiseError::Diverged(*value))));
         }
-        // What others would refuse is not sent.
-        if let Some(value) = released.iter().find(|v| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less)) {
-            let reason = RoundError::Noise(NoiseError::Diverged(*value));
-            return Err(Stop::Round { round, reason });
-        }
-        let id = self.setup.roster.ids[self.setup.me];
-        Ok(RoundRecord {
-            run: inputs.ledger.run_index(),
-            round,
-            kind,
-            rho: if kind == Kind::Fresh { rho } else { 0.0 },
-            next_rho,
-            prior: inputs.frames.last().map_or_else(|| self.chain.start(&id), |f| f.receipt().head),
-            released,
-            memory,
-            edges: inputs.edges,
-        })
+        let prior = inputs.prior.unwrap_or_else(|| self.chain.start(self.id(self.me())));
+        let carried = Carried { prior, memory: memory.clone(), edges: inputs.edges };
+        let (sealed, cost) = (inputs.ledger.record(&release, carried)?, release.cost());
+        Ok(Done { sealed, released, memory, cost })
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use super::Stop;
 use super::context::Context;
 use super::edge::{Neighbour, Position, RoundEdge};
-use super::round::{Inputs, Work};
-use super::setup::Costs;
-use crate::ledger::{Disk, Kind, Ledger, LedgerError, Resumed, Sealed};
+use super::round::{Done, Inputs, Work};
+use crate::client::Cost;
+use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
 use crate::message::{Head, Hello, Outgoing, Receipt, Release};
 
 /// The state from which rounds are computed.
@@ -46,16 +46,14 @@ impl<D: Disk> Rounds<D> {
     /// Opens the ledger and continues after its last record.
     pub fn open(context: &Context, disk: D) -> Result<Self, LedgerError> {
         let setup = &context.setup;
-        let promised = context.costs.as_ref().map_or(0.0, Costs::total);
-        let allowance = setup.allowance.map_or(promised, |a| a.min(promised));
-        let begin = setup.begin(&context.digest, &context.costs);
+        let (begin, budget) = (setup.begin(context.budget.as_ref()), context.budget.clone());
         let (ledger, resumed) =
-            Ledger::enter(disk, setup.identity.clone(), context.chain, context.limits, begin, allowance)?;
+            Ledger::enter(disk, setup.identity.clone(), context.chain, context.limits, begin, budget)?;
         let mut rounds = Self {
             ledger,
             round: 0,
             own: vec![0.0; context.limits.features],
-            memory: vec![0.0; context.limits.features * setup.study.algorithm.memory()],
+            memory: vec![0.0; context.limits.features * setup.study.algorithm().memory()],
             frames: Vec::new(),
             consensus: 0.0,
             edges: context.neighbours().iter().map(|&id| (id, RoundEdge::new(context, id))).collect(),
@@ -107,7 +105,7 @@ impl<D: Disk> Rounds<D> {
                 Received::New { prior }
             }
             Position::Known => Received::Known,
-            Position::Gap => Received::Refused(format!("round {} without those before it", release.round)),
+            Position::Gap => Received::Refused(format!("round {} without the earlier ones", release.round)),
             Position::Conflict(known) => Received::Conflict(known),
         }
     }
@@ -117,8 +115,8 @@ impl<D: Disk> Rounds<D> {
         self.live().all(|(_, neighbour)| neighbour.round() >= self.round)
     }
 
-    /// Computes the next round and records it. Returns how the release was made.
-    pub fn step(&mut self, context: &Context) -> Result<Kind, Stop> {
+    /// Computes the next round and records it. Returns what it cost.
+    pub fn step(&mut self, context: &Context) -> Result<Cost, Stop> {
         let mut squares = 0.0;
         self.work.clear();
         for (id, edge) in &mut self.edges {
@@ -134,21 +132,18 @@ impl<D: Disk> Rounds<D> {
             round: self.round,
             own: &self.own,
             memory: &self.memory,
-            frames: &self.frames,
-            ledger: &self.ledger,
+            prior: self.frames.last().map(|frame| frame.receipt().head),
+            ledger: &mut self.ledger,
             edges: self.edges.iter().filter_map(|(id, e)| Some(e.live()?.record(*id, self.round))).collect(),
             work: &mut self.work,
         };
-        let record = context.compute(inputs)?;
-        let (round, kind) = (record.round, record.kind);
-        let (released, memory) = (record.released.clone(), record.memory.clone());
-        let sealed = self.ledger.record(record)?;
-        (self.round, self.own, self.memory) = (round, released, memory);
+        let Done { sealed, released, memory, cost } = context.release(inputs)?;
+        (self.round, self.own, self.memory) = (self.round + 1, released, memory);
         if self.frames.len() == 2 {
             self.frames.remove(0);
         }
         self.frames.push(sealed);
-        Ok(kind)
+        Ok(cost)
     }
 
     /// Takes an edge out of the graph, durably, and its share out of the dual.

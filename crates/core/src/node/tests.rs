@@ -10,11 +10,11 @@ use super::events::Effects;
 use super::finals::Finals;
 use super::links::Links;
 use super::rounds::{Received, Rounds};
-use super::{Link, News, OnLoss, Roster, Setup, Transport};
+use super::{Link, News, NodeSetup, OnLoss, Roster, Transport};
 use crate::identity::Identity;
-use crate::ledger::Memory;
+use crate::ledger::MemoryDisk;
 use crate::message::{Final, Head, Message, Outgoing, Receipt, Release, decode, next_head};
-use crate::privacy::Noise;
+use crate::privacy::Clipping;
 use crate::records::Dataset;
 use crate::study::Study;
 
@@ -40,15 +40,14 @@ fn context() -> Context {
         text += &format!("client.c{k} = {{ id = \"{}\", address = \"127.0.0.1:{}\" }}\n", identity(k).id(), 4700 + k);
     }
     let study = Study::parse(&text, "test").expect("a study");
-    Context::new(Setup {
+    Context::new(NodeSetup {
         roster: Arc::new(Roster::new(&study, true).expect("a study for peers")),
-        data: Dataset::new(&[0.1, 0.2, 0.3, 0.4], &[0.5, 0.6], study.features(), None),
+        data: Dataset::new(&[0.1, 0.2, 0.3, 0.4], &[0.5, 0.6], study.features(), Clipping::Off),
         study: Arc::new(study),
         me: 0,
         identity: Arc::new(identity(0)),
         data_hash: [0; 32],
-        noise: Noise::off(),
-        protected: true,
+        noise: None,
         on_loss: OnLoss::Drop(PATIENCE),
         allowance: None,
         finals: Vec::new(),
@@ -130,7 +129,7 @@ fn a_release_is_next_or_known_or_early_or_contradicts() {
 #[test]
 fn a_dropped_edge_takes_its_share_out_of_the_dual_and_keeps_its_receipts() {
     let context = context();
-    let mut rounds = Rounds::open(&context, Memory::default()).unwrap();
+    let mut rounds = Rounds::open(&context, MemoryDisk::default()).unwrap();
     let (first, second) = (frames(&context, 1, &[1.0, 2.0]), frames(&context, 2, &[-3.0, 0.5]));
     rounds.step(&context).unwrap();
     assert!(!rounds.can_step(), "round 2 needs the neighbours' releases of round 1");
@@ -159,7 +158,7 @@ fn a_dropped_edge_takes_its_share_out_of_the_dual_and_keeps_its_receipts() {
 #[test]
 fn a_receipt_that_the_ledger_does_not_have_stops_the_peer() {
     let context = context();
-    let mut rounds = Rounds::open(&context, Memory::default()).unwrap();
+    let mut rounds = Rounds::open(&context, MemoryDisk::default()).unwrap();
     rounds.step(&context).unwrap();
     let head = next_head(&context.chain.start(context.id(0)), 1, &[0; 16]);
     let forged = Receipt { round: 1, head, tag: Default::default() };

@@ -7,7 +7,10 @@
 //! | `exact` | delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), mu^2 = 2 rho | Balle, Wang 2018; Dong, Roth, Su 2019 |
 //!
 //! The first two hold for every rho-zCDP mechanism. The third is the exact curve of adaptively composed Gaussian
-//! releases, which is all this crate ever releases. Every answer errs against the user: epsilons come out too large
+//! releases, which is all this crate ever releases. A fourth, `classic`, is the (eps,delta)DP-NFL of the paper: it does not
+//! go by rho at all, but makes every round (eps_n, delta_n)-private by the classic Gaussian mechanism and adds the rounds up
+//! by advanced composition ([`Schedule::classic`](super::Schedule::classic)). It shows what accounting by zCDP is worth.
+//! Every answer errs against the user: epsilons come out too large
 //! and rhos too small by about one part in 10^12, never the other way.
 
 use errorfunctions::RealErrorFunctions;
@@ -18,7 +21,7 @@ use super::units::{Delta, Epsilon, Rho};
 /// Relative slack that covers the rounding of the formulas here.
 const SLACK: f64 = 1e-12;
 
-/// A way to translate rho into epsilon at a given delta.
+/// A way to state what a study costs, as epsilon at a given delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accountant {
@@ -28,18 +31,25 @@ pub enum Accountant {
     Cks,
     /// The exact trade-off curve of Gaussian noise.
     Exact,
+    /// The classic Gaussian mechanism with advanced composition. A rho that was spent under it, or a budget that is given
+    /// in rho, is translated by the exact curve, which holds for any Gaussian noise.
+    Classic,
 }
 
 impl Accountant {
-    /// All of them, loosest first.
-    pub const ALL: [Accountant; 3] = [Accountant::Paper, Accountant::Cks, Accountant::Exact];
+    /// Those that translate rho into epsilon, loosest first.
+    pub const BY_RHO: [Accountant; 3] = [Accountant::Paper, Accountant::Cks, Accountant::Exact];
 
-    /// The word used in studies and reports.
+    /// All that a study can name.
+    pub const ALL: [Accountant; 4] = [Accountant::Paper, Accountant::Cks, Accountant::Exact, Accountant::Classic];
+
+    /// The name used in studies and reports.
     pub fn name(self) -> &'static str {
         match self {
             Accountant::Paper => "paper",
             Accountant::Cks => "cks",
             Accountant::Exact => "exact",
+            Accountant::Classic => "classic",
         }
     }
 
@@ -52,7 +62,7 @@ impl Accountant {
         let epsilon = match self {
             Accountant::Paper => rho + 2.0 * (rho * log_delta).sqrt(),
             Accountant::Cks => cks_minimum(|a| a * rho + cks_overhead(a, log_delta)),
-            Accountant::Exact => gdp_epsilon((2.0 * rho).sqrt(), delta.get()),
+            Accountant::Exact | Accountant::Classic => gdp_epsilon((2.0 * rho).sqrt(), delta.get()),
         };
         Epsilon::computed((epsilon * (1.0 + SLACK)).max(0.0))
     }
@@ -65,14 +75,14 @@ impl Accountant {
                 let root = epsilon / ((epsilon + log_delta).sqrt() + log_delta.sqrt());
                 root * root
             }
-            // Every order a proves its own rho, so the best one found is valid whether or not it is the optimum.
+            // Every order a gives a valid rho, so the best one found is valid even if it is not the optimum.
             Accountant::Cks => -cks_minimum(|a| (cks_overhead(a, log_delta) - epsilon) / a),
-            Accountant::Exact => {
+            Accountant::Exact | Accountant::Classic => {
                 let mu = gdp_mu(epsilon, delta.get());
                 mu * mu / 2.0
             }
         };
-        // Epsilon grows at least as fast as the root of rho: this much less rho makes up for the slack that epsilon
+        // Epsilon grows at least as fast as the root of rho: this reduction of rho compensates for the slack that epsilon
         // adds.
         Rho::computed((rho * (1.0 - 5.0 * SLACK)).max(0.0))
     }
@@ -83,7 +93,7 @@ fn cks_overhead(a: f64, log_delta: f64) -> f64 {
     (log_delta - libm::log(a)) / (a - 1.0) + libm::log1p(-1.0 / a)
 }
 
-/// The minimum over a > 1, searched on ln(a - 1): a grid finds the valley, golden sections its floor.
+/// The minimum over a > 1, searched on ln(a - 1): a grid brackets the minimum, golden sections find it.
 fn cks_minimum(f: impl Fn(f64) -> f64) -> f64 {
     const STEPS: i32 = 800;
     let at = |t: f64| f(1.0 + libm::exp(t));

@@ -1,5 +1,7 @@
 //! How a total budget is spread over the rounds.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::accountant::{Accountant, bisect};
@@ -31,12 +33,12 @@ pub enum BudgetError {
     },
 }
 
-/// Below this a round's noise is more than 10^10 sensitivities: the budget is a mistake.
+/// Below this a round's noise is more than 10^10 sensitivities: the budget is an error.
 const SMALLEST_RHO: f64 = 1e-20;
-/// Above this a round's noise is under a 10^5th of the sensitivity: there is no privacy to speak of.
+/// Above this a round's noise is under a 10^5th of the sensitivity: there is practically no privacy.
 const LARGEST_RHO: f64 = 1e10;
 
-/// The privacy cost phi(n) of every round, n = 1..=T; zero in rounds that do not touch the records.
+/// The privacy cost phi(n) of every round, n = 1..=T; zero in mixing rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     phi: Vec<f64>,
@@ -103,19 +105,20 @@ impl Schedule {
         Self { spent: running.collect(), phi }
     }
 
-    /// The same costs, in the rounds out of `rounds` that touch the records; the others cost nothing.
+    /// The same costs, in the data rounds out of `rounds`; the others cost nothing.
     ///
     /// # Panics
-    /// If the rounds that touch the records are not as many as this schedule has.
+    /// If the number of data rounds differs from the length of this schedule.
     pub fn spread(self, rounds: u32, touches: impl Fn(u32) -> bool) -> Self {
         let mut costs = self.phi.into_iter();
-        let phi = (1..=rounds).map(|n| if touches(n) { costs.next().expect("one cost per such round") } else { 0.0 });
+        let phi = (1..=rounds).map(|n| if touches(n) { costs.next().expect("one cost per data round") } else { 0.0 });
         let spread = Self::of(phi.collect());
-        assert!(costs.next().is_none(), "as many costs as rounds that touch the records");
+        assert!(costs.next().is_none(), "as many costs as data rounds");
         spread
     }
 
     /// phi(n), the rho that round `n` (from 1) may spend.
+    #[inline]
     pub fn phi(&self, round: u32) -> Rho {
         Rho::new(self.phi[round as usize - 1]).expect("checked when made")
     }
@@ -149,7 +152,7 @@ fn compose(epsilons: impl Iterator<Item = f64>, delta: Delta) -> f64 {
     f64::min(plain, mean + (2.0 * libm::log(odds) * square).sqrt()) * (1.0 + SLACK / 4.0)
 }
 
-/// What the owner of the data is willing to spend in total.
+/// The total budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Budget {
     /// A total epsilon, turned into rho by the study's accountant.
@@ -159,7 +162,7 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// The zCDP schedule of this budget.
+    /// What each of `rounds` data rounds may spend. All accountants but the classic one spread zCDP geometrically.
     pub fn schedule(
         self,
         accountant: Accountant,
@@ -168,8 +171,79 @@ impl Budget {
         tau: f64,
     ) -> Result<Schedule, BudgetError> {
         match self {
+            Budget::Epsilon(epsilon) if accountant == Accountant::Classic => {
+                Schedule::classic(epsilon, delta, rounds, tau)
+            }
             Budget::Epsilon(epsilon) => Schedule::geometric(accountant.rho(epsilon, delta), rounds, tau),
             Budget::First(first) => Schedule::geometric_from_first(first, rounds, tau),
         }
+    }
+}
+
+/// What one client may spend in a study: its schedule, how it is accounted for, what it promised and what its owner allows.
+///
+/// Everything that has to know what a round costs asks here, so that no two places can differ.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientBudget {
+    schedule: Arc<Schedule>,
+    /// By what this client's phi(n) differs from the schedule's: its own phi(1) over the schedule's.
+    factor: f64,
+    accountant: Accountant,
+    delta: Delta,
+    /// The most rho that may be spent.
+    allowed: f64,
+}
+
+impl ClientBudget {
+    /// The budget of a client; `own` is its phi(1) where it has one of its own. All that it promises is allowed.
+    pub fn new(schedule: Arc<Schedule>, own: Option<Rho>, accountant: Accountant, delta: Delta) -> Self {
+        let factor = own.map_or(1.0, |own| own.get() / schedule.phi(1).get());
+        let mut budget = Self { schedule, factor, accountant, delta, allowed: 0.0 };
+        budget.allowed = budget.total();
+        budget
+    }
+
+    /// The same with at most `rho` to spend. What is allowed already is never raised.
+    pub fn allowing(self, rho: Rho) -> Self {
+        Self { allowed: self.allowed.min(rho.get()), ..self }
+    }
+
+    /// phi_k(n); zero in rounds that do not touch the records and after the last round.
+    #[inline]
+    pub fn phi(&self, round: u32) -> Rho {
+        if round > self.schedule.rounds() {
+            return Rho::computed(0.0);
+        }
+        Rho::computed(self.schedule.phi(round).get() * self.factor)
+    }
+
+    /// All rounds, added up in the order in which a ledger adds them, so that the two are equal to the last bit.
+    fn total(&self) -> f64 {
+        (1..=self.schedule.rounds()).fold(0.0, |sum, n| sum + self.phi(n).get())
+    }
+
+    /// The rho that all rounds together spend, rounded up.
+    pub fn promised(&self) -> Rho {
+        Rho::computed(self.total() * (1.0 + 1e-12))
+    }
+
+    /// Whether round n may still touch the records after `spent`.
+    pub fn allows(&self, spent: f64, round: u32) -> bool {
+        spent + self.phi(round).get() <= self.allowed
+    }
+
+    /// The epsilon of a rho, at the study's delta by its accountant.
+    pub fn epsilon(&self, rho: Rho) -> Epsilon {
+        self.accountant.epsilon(rho, self.delta)
+    }
+
+    /// How epsilon is accounted for.
+    pub fn accountant(&self) -> Accountant {
+        self.accountant
+    }
+
+    /// The delta at which epsilon is stated.
+    pub fn delta(&self) -> Delta {
+        self.delta
     }
 }

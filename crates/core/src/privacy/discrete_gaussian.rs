@@ -8,8 +8,8 @@
 //! exp(-z^2/(2 s^2)) = exp(-k/2) * exp(-k (k-1)/2) * exp(-x (2k + x)/2)
 //! ```
 //!
-//! and each factor is a Bernoulli trial that comes out of uniform integers with no rounding at all. It has the same
-//! law as the sampler of Canonne, Kamath and Steinke (2020).
+//! and each factor is a Bernoulli trial made of uniform integers, without rounding. It has the same
+//! distribution as the sampler of Canonne, Kamath and Steinke (2020).
 
 use rand::Rng;
 
@@ -30,7 +30,7 @@ pub fn sample(scale: u64, rng: &mut impl Rng) -> i64 {
         }
         let magnitude = (block * scale + offset) as i64;
         let negative = rng.next_u64() >> 63 == 1;
-        // Zero would otherwise be reached by either sign and come out twice as often as it should.
+        // Zero would otherwise occur with either sign, twice as often as it should.
         if negative && magnitude == 0 {
             continue;
         }

@@ -1,4 +1,12 @@
-//! Everything that decides about privacy: units, accounting, budget, sensitivity and noise.
+//! Everything that privacy depends on: units, accounting, budget, sensitivity and noise.
+//!
+//! | question | type |
+//! |---|---|
+//! | what may be spent in which round | [`Schedule`], and for one client [`ClientBudget`] |
+//! | what is that worth | [`Accountant`] |
+//! | how far can one record move a release | [`Sensitivity`], which has no constructor that takes a number |
+//! | how much noise covers it | [`NoiseScale`], made of a sensitivity and a budget and nothing else |
+//! | where does it come from | [`Noise`] |
 
 pub mod accountant;
 pub mod budget;
@@ -8,7 +16,7 @@ pub mod sensitivity;
 pub mod units;
 
 pub use accountant::Accountant;
-pub use budget::{Budget, BudgetError, Schedule};
+pub use budget::{Budget, BudgetError, ClientBudget, Schedule};
 pub use noise::{Noise, NoiseError, Stream};
-pub use sensitivity::{Lattice, NoiseScale, Sensitivity};
+pub use sensitivity::{Clipping, Lattice, NoiseScale, Sensitivity};
 pub use units::{Clip, Delta, Epsilon, Rho, UnitError};

@@ -1,13 +1,13 @@
-//! Where noise comes from.
+//! Noise for releases.
 //!
 //! [`Noise::secure`] is for anything that is released: an exact discrete Gaussian on a lattice, drawn from ChaCha20
-//! under a key that the operating system gives for this one release. [`Noise::fast`] is for simulation only: a
-//! floating-point normal from a seeded stream, whose low bits would tell an adversary more than the analysis allows
-//! (Mironov 2012). It has one stream of randomness for every (trial, client, round), so the bits do not depend on who
+//! with a new key from the operating system for every release. [`Noise::fast`] is for simulation only: a
+//! floating-point normal from a seeded stream, whose low bits would reveal more to an adversary than the analysis allows
+//! (Mironov 2012). It has one stream of randomness for every (trial, client, round), so the bits do not depend on which thread
 //! computes in which order.
 //!
-//! A key that lives as long as the process would repeat its noise over other values when a virtual machine is restored
-//! from a snapshot, or when the process is forked. A key for every release cannot: nothing random is kept between two
+//! A key kept for the whole process would repeat its noise for other values when a virtual machine is restored
+//! from a snapshot, or when the process is forked. A key per release cannot: no random state is kept between two
 //! releases.
 
 use rand::SeedableRng;
@@ -22,13 +22,11 @@ use super::sensitivity::NoiseScale;
 /// Noise could not be drawn.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum NoiseError {
-    /// The operating system gave no entropy.
-    #[error("the operating system gave no random key ({0}); secure noise needs one")]
+    /// The operating system returned no entropy.
+    #[error("the operating system returned no random key ({0}); secure noise needs one")]
     NoEntropy(String),
     /// What was to be released is infinite or not a number.
-    #[error(
-        "the value to release has no size that a model can have: the run has diverged; lower eta, raise rho or lambda"
-    )]
+    #[error("the value to release is too large or not a number: the run has diverged; lower eta, raise rho or lambda")]
     Diverged(f64),
     /// The noise scale cannot be put on a lattice.
     #[error("a release of scale {sigma:e} cannot be represented; change the budget, clip or step size")]
@@ -38,29 +36,23 @@ pub enum NoiseError {
     },
 }
 
-/// A source of noise for releases. It has no `Debug`: what may hold a key is not printed.
+/// A source of noise for releases. It has no `Debug`, because it may hold a key.
 #[derive(Clone)]
 pub struct Noise(Source);
 
 #[derive(Clone)]
 enum Source {
-    Off,
     Fast {
         seed: u64,
     },
     Secure,
-    /// Secure but for its key, which tests know.
+    /// Secure except for its key, which is known to tests.
     Keyed {
         key: [u8; 32],
     },
 }
 
 impl Noise {
-    /// No noise: releases are exact and nothing is private.
-    pub fn off() -> Self {
-        Self(Source::Off)
-    }
-
     /// Seeded floating-point noise, for simulation only.
     pub fn fast(seed: u64) -> Self {
         Self(Source::Fast { seed })
@@ -71,19 +63,19 @@ impl Noise {
         Self(Source::Secure)
     }
 
-    /// Exact lattice noise from a known key. Whoever knows the key can subtract the noise: for tests alone.
+    /// Exact lattice noise from a known key. Anyone who knows the key can subtract the noise: only for tests.
     pub fn secure_with_test_key(key: [u8; 32]) -> Self {
         Self(Source::Keyed { key })
     }
 
-    /// Whether what is released with this noise may be shown to an adversary.
+    /// Whether releases with this noise are safe to publish.
     pub fn is_safe(&self) -> bool {
         matches!(self.0, Source::Secure | Source::Keyed { .. })
     }
 
     /// Writes `value` plus noise of the given scale to `released`: the paper's w~ = w + xi.
     ///
-    /// `trial` tells independent repetitions of a simulation apart; a peer has only trial 0.
+    /// `trial` distinguishes independent repetitions of a simulation; a peer has only trial 0.
     pub fn release(
         &self,
         stream: Stream,
@@ -92,7 +84,6 @@ impl Noise {
         released: &mut [f64],
     ) -> Result<(), NoiseError> {
         match &self.0 {
-            Source::Off => released.copy_from_slice(value),
             Source::Fast { seed } => {
                 let mut rng = stream.fast(*seed);
                 let sigma = scale.sigma();
@@ -119,13 +110,13 @@ fn release_on_lattice(
     value: &[f64],
     released: &mut [f64],
 ) -> Result<(), NoiseError> {
-    // Beyond this the sum below could overflow; no run that has not diverged comes near it.
+    // Beyond this the sum below could overflow; only diverged runs reach it.
     const LARGEST_STEPS: f64 = (1u128 << 120) as f64;
     let refused = NoiseError::Unrepresentable { sigma: scale.sigma() };
     let lattice = scale.lattice(value.len()).ok_or(refused)?;
     for (r, v) in released.iter_mut().zip(value) {
-        // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion round; the
-        // last one sees the noised integer alone.
+        // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion introduce rounding; the
+        // last one uses only the noised integer.
         let steps = libm::round(v / lattice.step());
         if steps.is_nan() || steps.abs() > LARGEST_STEPS {
             return Err(NoiseError::Diverged(*v));
@@ -141,7 +132,7 @@ fn release_on_lattice(
 pub struct Stream {
     /// Repetition of a simulation.
     pub trial: u32,
-    /// What the stream is for: the client that draws, or another index.
+    /// The client that draws, or another index.
     pub client: u32,
     /// Round, from 1; 0 is for what happens before the first round.
     pub round: u32,

@@ -1,15 +1,59 @@
-//! How far one record can move a release, and how much noise covers it.
+//! How far one record can move a release, and how much noise hides it.
 //!
-//! There is no way to type in a sensitivity: it is computed from the clip that the gradient kernel enforces, the
-//! public number of records and the algorithm's step. There is no way to type in a noise scale either: it is made
+//! A sensitivity cannot be entered: it is computed from the clip that the gradient kernel enforces, the
+//! public number of records and the algorithm's step. A noise scale cannot be entered either: it is made
 //! from a sensitivity and a round's budget.
 
 use super::units::{Clip, Rho};
+
+/// What a client's records were stored with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Clipping {
+    /// No record's gradient is longer than the clip: the kernel sees to it.
+    Enforced(Clip),
+    /// Noise is made for this clip, but nothing enforces it: what is released is not private.
+    Assumed(Clip),
+    /// Gradients are as they are.
+    Off,
+}
+
+impl Clipping {
+    /// The clip for which noise is made, if there is one.
+    #[inline]
+    pub fn clip(self) -> Option<Clip> {
+        match self {
+            Clipping::Enforced(clip) | Clipping::Assumed(clip) => Some(clip),
+            Clipping::Off => None,
+        }
+    }
+
+    /// The clip that the kernel enforces, if there is one.
+    pub fn enforced(self) -> Option<Clip> {
+        match self {
+            Clipping::Enforced(clip) => Some(clip),
+            Clipping::Assumed(_) | Clipping::Off => None,
+        }
+    }
+}
 
 /// 2^-53, the largest relative error of one rounding.
 const UNIT_ROUNDOFF: f64 = f64::EPSILON / 2.0;
 
 /// The l2 sensitivity of one release under replacement of one record.
+///
+/// It follows from the clip and the number of records. A number cannot be typed in:
+///
+/// ```
+/// # use undertone_core::privacy::{Clip, Sensitivity};
+/// let sensitivity = Sensitivity::of_clipped_mean(Clip::new(1.0)?, 50);
+/// # Ok::<(), undertone_core::privacy::UnitError>(())
+/// ```
+///
+/// ```compile_fail
+/// # use undertone_core::privacy::{Clip, Sensitivity};
+/// let sensitivity = Sensitivity { exact: 0.0, margin: 0.0 };
+/// # Ok::<(), undertone_core::privacy::UnitError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sensitivity {
     /// In exact arithmetic.
@@ -26,12 +70,14 @@ impl Sensitivity {
     /// Floating-point summation moves either sum by up to (M/4 + 6) M u c1, u = 2^-53: a lane adds M/4 terms, and a
     /// few roundings make each term. Relative to 2 c1 that is less than M^2 2^-53 from M = 8 on; 1e-9 covers smaller M,
     /// the clip's own rounding (about P u) and the scaling after it.
+    #[inline]
     pub fn of_clipped_mean(clip: Clip, records: usize) -> Self {
         let count = records as f64;
         Self { exact: 2.0 * clip.get() / count, margin: 1e-9 + count * count * UNIT_ROUNDOFF }
     }
 
     /// The sensitivity after a public, data-independent scaling: for zCDP-NFL 1/a_k(n).
+    #[inline]
     pub fn scaled(self, factor: f64) -> Self {
         Self { exact: self.exact * factor, ..self }
     }
@@ -41,12 +87,12 @@ impl Sensitivity {
         Self { exact: self.exact + 2.0 * error, ..self }
     }
 
-    /// The number with its margin: what floating-point arithmetic stays within.
+    /// The sensitivity with its margin, which floating-point arithmetic does not exceed.
     pub fn bound(self) -> f64 {
         self.exact * (1.0 + self.margin)
     }
 
-    /// The bare number in exact arithmetic.
+    /// The sensitivity in exact arithmetic.
     pub fn get(self) -> f64 {
         self.exact
     }
@@ -66,6 +112,7 @@ impl NoiseScale {
     }
 
     /// Delta/sqrt(2 phi), the standard deviation per coordinate.
+    #[inline]
     pub fn sigma(self) -> f64 {
         self.sensitivity.exact / (2.0 * self.phi).sqrt()
     }
@@ -74,7 +121,7 @@ impl NoiseScale {
     /// (Delta + g sqrt P)^2/(2 s^2 g^2), is at most phi.
     ///
     /// g = 2^(floor(log2 sigma) - 40). Rounding to the lattice moves each of two neighbouring vectors by at most
-    /// g sqrt(P)/2, hence Delta + g sqrt P. `s` is the least integer that pays for it. `None` where the numbers leave
+    /// g sqrt(P)/2, hence Delta + g sqrt P. `s` is the least integer for which this holds. `None` where the numbers leave
     /// the range in which the sampler is exact.
     pub fn lattice(self, features: usize) -> Option<Lattice> {
         let sensitivity = self.sensitivity.bound();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-/// A privacy number that has no meaning, with the range it should have come from.
+/// A privacy number out of range, with the valid range.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[error("{name} = {value} is not possible; {expected}")]
 pub struct UnitError {
@@ -37,7 +37,7 @@ macro_rules! unit {
                 Self(value)
             }
 
-            /// The bare number.
+            /// The number.
             pub fn get(self) -> f64 {
                 self.0
             }

@@ -1,30 +1,31 @@
-//! Whether two peers hold the same study, and if not, where they differ.
+//! Compares the studies of two peers, and finds where they differ.
 
-use super::{DataSpec, Study, print};
+use super::toml::print;
+use super::{DataSpec, StudySpec};
 
 /// Bytes of one part's digest.
 const PART: usize = 16;
 
 /// A digest of everything that all peers must agree on, part by part.
 ///
-/// Addresses, paths and what only a simulation needs are left out: they may differ from house to house.
+/// Addresses, paths and what only a simulation needs are left out: they may differ from peer to peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StudyDigest {
     parts: [[u8; PART]; Self::PARTS.len()],
 }
 
 impl StudyDigest {
-    /// What a digest tells apart.
+    /// The parts of a digest.
     pub const PARTS: [&'static str; 10] =
         ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client", "plan"];
 
     /// Bytes of the whole.
     pub const SIZE: usize = PART * Self::PARTS.len();
 
-    /// The digest of a study.
-    pub fn of(study: &Study) -> Self {
-        let mut table = study.to_table();
-        if let DataSpec::Files { schema, .. } = &study.data {
+    /// The digest of a study whose defaults are filled in.
+    pub(super) fn of(spec: &StudySpec) -> Self {
+        let mut table = print::table(spec);
+        if let DataSpec::Files { schema, .. } = &spec.data {
             table.insert("data".into(), print::print_schema(schema).into());
         }
         if let Some(clients) = table.get_mut("client").and_then(|v| v.as_table_mut()) {
@@ -52,12 +53,12 @@ impl StudyDigest {
         (0..Self::PARTS.len()).filter(differs).map(|i| Self::PARTS[i]).collect()
     }
 
-    /// As it travels.
+    /// The encoded digest.
     pub fn as_bytes(&self) -> &[u8] {
         self.parts.as_flattened()
     }
 
-    /// From what travelled.
+    /// From an encoded digest.
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> Self {
         let mut parts = [[0; PART]; Self::PARTS.len()];
         parts.as_flattened_mut().copy_from_slice(bytes);

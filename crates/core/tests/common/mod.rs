@@ -2,36 +2,42 @@
 #![allow(dead_code)]
 
 use serde_json::Value;
-use undertone_core::algorithm::{Algorithm, Step, View};
+use undertone_core::algorithm::{Algorithm, Round, Run, Step, StepError};
+use undertone_core::client::{Protection, Release, Rules, State};
 use undertone_core::graph::Graph;
+use undertone_core::knob::Settings;
+use undertone_core::loss::Squared;
 use undertone_core::names::Names;
-use undertone_core::privacy::Clip;
+use undertone_core::privacy::{ClientBudget, Clip, Clipping, Noise, Sensitivity};
 use undertone_core::problem::Problem;
 use undertone_core::records::{self, Records, Scratch};
+use undertone_core::regularizer::Regularizer;
 
-/// Records of one client, stored as the kernel wants them.
+/// Records of one client, stored in the kernel's layout.
 pub struct Client {
     storage: Vec<f64>,
     count: usize,
     features: usize,
+    clipping: Clipping,
 }
 
 impl Client {
     pub fn new(rows: &[(Vec<f64>, f64)], clip: Option<Clip>) -> Self {
         let features = rows[0].0.len();
+        let clipping = clip.map_or(Clipping::Off, Clipping::Enforced);
         let mut storage = vec![0.0; records::size(rows.len(), features)];
         for (j, (x, y)) in rows.iter().enumerate() {
-            records::store(&mut storage, rows.len(), j, x, *y, clip);
+            records::store(&mut storage, rows.len(), j, x, *y, clipping);
         }
-        Self { storage, count: rows.len(), features }
+        Self { storage, count: rows.len(), features, clipping }
     }
 
     pub fn records(&self) -> Records<'_> {
-        Records::new(&self.storage, self.count, self.features)
+        Records::new(&self.storage, self.count, self.features, self.clipping)
     }
 }
 
-/// A network whose released points the test decides.
+/// A network whose released points the test sets.
 pub struct Network<'a> {
     pub problem: &'a Problem,
     pub graph: Graph,
@@ -40,7 +46,7 @@ pub struct Network<'a> {
     pub released: Vec<f64>,
     /// T.
     pub rounds: u32,
-    /// What the algorithm remembers, client by client; enough for gamma alone until a step asks for more.
+    /// The algorithm's memory, client by client; enough for gamma only until a step needs more.
     pub memory: Vec<f64>,
 }
 
@@ -49,6 +55,17 @@ impl<'a> Network<'a> {
         let graph = Graph::from_edges(&Names::numbered(clients.len()), edges).unwrap();
         let size = clients.len() * clients[0].features;
         Self { problem, graph, clients, released: vec![0.0; size], memory: vec![0.0; size], rounds: 100 }
+    }
+
+    /// The public facts.
+    pub fn run(&self) -> Run<'_> {
+        Run { rounds: self.rounds, graph: &self.graph, problem: self.problem }
+    }
+
+    /// How far one record of client `k` may move its step in a round.
+    pub fn sensitivity(&self, algorithm: &dyn Algorithm, round: u32, k: usize) -> Sensitivity {
+        let gradient = self.clients[k].records().gradient_sensitivity().expect("stored with a clip");
+        algorithm.sensitivity(&self.run().round(round, k, None), gradient)
     }
 
     pub fn features(&self) -> usize {
@@ -70,24 +87,14 @@ impl<'a> Network<'a> {
         self.memory.resize(width * self.clients.len(), 0.0);
         for (k, client) in self.clients.iter().enumerate() {
             let own = k * features..(k + 1) * features;
-            let view = View {
-                round,
-                rounds: self.rounds,
-                client: k,
-                graph: &self.graph,
-                problem: self.problem,
-                eta: None,
-                own: &self.released[own.clone()],
-                points: &self.released,
-                slots: self.graph.neighbours(k),
-                ids: self.graph.neighbours(k),
-            };
+            let run = Run { rounds: self.rounds, graph: &self.graph, problem: self.problem };
+            let round = run.round(round, k, None).with_points(&self.released[own.clone()], &self.released);
             let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()] };
             let memory = &mut self.memory[k * width..][..width];
-            if algorithm.touches_records(round, self.rounds) {
-                algorithm.step(&view, client.records(), memory, &mut scratch, step).unwrap();
+            if algorithm.touches_records(round.number, self.rounds) {
+                algorithm.step(&round, client.records(), memory, &mut scratch, step).unwrap();
             } else {
-                algorithm.mix(&view, memory, &mut scratch, step.public);
+                algorithm.mix(&round, memory, &mut scratch, step.public);
             }
         }
         parts
@@ -128,4 +135,54 @@ pub fn study_text(case: &Value, clients: usize, features: usize) -> String {
             table(&case["algorithm"])
         }
     )
+}
+
+/// An algorithm that releases what a test says: its public part is given, its private part is nothing but noise that is too
+/// small to see.
+#[derive(Debug)]
+struct Scripted(Vec<f64>);
+
+impl Algorithm for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+    fn settings(&self) -> Settings {
+        Settings::new()
+    }
+    fn sensitivity(&self, _: &Round, gradient: Sensitivity) -> Sensitivity {
+        gradient.scaled(1e-200)
+    }
+    fn step(&self, _: &Round, _: Records, _: &mut [f64], _: &mut Scratch, step: Step) -> Result<(), StepError> {
+        step.public.copy_from_slice(&self.0);
+        step.private.fill(0.0);
+        Ok(())
+    }
+    fn mix(&self, _: &Round, _: &mut [f64], _: &mut Scratch, released: &mut [f64]) {
+        released.copy_from_slice(&self.0);
+    }
+}
+
+/// Mints a release of `values` in a round: noised for what the budget gives to the round, or without the records.
+pub fn with_release<T>(
+    round: u32,
+    values: &[f64],
+    budget: Option<&ClientBudget>,
+    withheld: bool,
+    take: impl FnOnce(&Release) -> T,
+) -> T {
+    let client = Client::new(&[(vec![1.0; values.len()], 0.0)], Some(Clip::new(1.0).unwrap()));
+    let problem = Problem { loss: Squared.into(), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
+    let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
+    let (algorithm, noise) = (Scripted(values.to_vec()), Noise::fast(1));
+    let (mut w, mut released) = (vec![0.0; values.len()], vec![0.0; values.len()]);
+    let state = State { memory: &mut [], w: &mut w, released: &mut released };
+    let run = Run { rounds: 1000, graph: &graph, problem: &problem };
+    let round = run.round(round, 0, None);
+    let rules = Rules { algorithm: &algorithm };
+    let protection = budget.map_or(Protection::Off, |budget| Protection::On { budget, noise: &noise, trial: 0 });
+    let mut scratch = Scratch::default();
+    match withheld {
+        true => take(&rules.withhold(&round, state, &mut scratch)),
+        false => take(&rules.round(&round, client.records(), protection, state, &mut scratch).unwrap()),
+    }
 }

@@ -16,8 +16,8 @@ use iroh::{Endpoint, EndpointAddr, PublicKey, RelayMode, RelayUrl, SecretKey};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use undertone_core::identity::{Identity, PublicId};
-use undertone_core::message::Limits;
 use undertone_core::node::{Link, Roster};
+use undertone_core::study::Limits;
 
 use crate::NetworkError;
 use crate::metrics::Metrics;
@@ -205,7 +205,7 @@ impl Hub {
         }
     }
 
-    /// Logs each key that is not in the study once, and only the first hundred, so that nobody can fill the log.
+    /// Logs each key that is not in the study once, and only the first hundred, so that a peer cannot fill the log.
     fn log_refused(&self, id: PublicKey) {
         let mut seen = self.refused.lock().expect("no panic while it is held");
         if seen.len() < 100 && seen.insert(id) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use undertone_core::privacy::Clip;
+use undertone_core::privacy::Clipping;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Layout;
 use undertone_data::{DataError, Encoder, Loaded, table};
@@ -16,7 +16,7 @@ pub fn load(
     path: &str,
     schema: &Schema,
     classification: bool,
-    clip: Option<Clip>,
+    clipping: Clipping,
 ) -> Result<Population, DataError> {
     let path = Path::new(path);
     let encoder = Encoder { schema, classification };
@@ -30,7 +30,7 @@ pub fn load(
         let message = format!("gives {} client; learning among peers needs at least two", clients.len());
         return Err(DataError::new(path.display(), message));
     }
-    assemble(clients, schema.feature_names().len(), clip)
+    assemble(clients, schema.feature_names().len(), clipping)
 }
 
 /// One file per client, named after the file, in the order of the names.
@@ -39,7 +39,7 @@ fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
         .map_err(|e| DataError::new(path.display(), format!("cannot be listed ({e}); it must be a folder")))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
     files.retain(|p| !p.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.')));
-    // A file that is passed over would be a client that is missing, and nobody would know.
+    // A file that is skipped would be a missing client, without notice.
     if let Some(other) = files.iter().find(|p| !table::is_table(p)) {
         let message = "is neither a .csv nor a .parquet file; move it out of the folder of the clients' data";
         return Err(DataError::new(other.display(), message));
@@ -60,12 +60,12 @@ fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     Ok(clients)
 }
 
-/// One file with a column that names the client; clients stand in the order of their names.
+/// One file with a column that names the client; clients are in the order of their names.
 fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let mut clients: Vec<Loaded> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
     table::read(path, &encoder.wanted(&[column]), &mut |row, place| {
-        let name = match row.last().expect("the client column was asked for") {
+        let name = match row.last().expect("the client column was requested") {
             Cell::Number(v) => v.to_string(),
             Cell::Text(text) if !text.trim().is_empty() => text.trim().to_string(),
             _ => {
@@ -88,7 +88,7 @@ fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>
     Ok(clients)
 }
 
-/// One file dealt out row by row: record j goes to client j mod K.
+/// One file split row by row: record j goes to client j mod K.
 fn split(path: &Path, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let mut clients: Vec<Loaded> = Vec::new();
     let mut rows = 0usize;

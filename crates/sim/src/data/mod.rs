@@ -1,4 +1,4 @@
-//! Who holds which records: drawn at random or read from files, checked, and laid out flat.
+//! The records of all clients: drawn at random or read from files, checked, and stored in one array.
 
 mod files;
 mod stand_in;
@@ -6,16 +6,15 @@ mod synthetic;
 
 use rayon::prelude::*;
 use undertone_core::names::Names;
-use undertone_core::privacy::Clip;
+use undertone_core::privacy::Clipping;
 use undertone_core::records::{self, Records};
 use undertone_core::study::{DataSpec, Layout, Study};
-use undertone_data::{DataError, Loaded};
+use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
 
 use crate::aligned::Aligned;
 use crate::prefetch::prefetch;
 
 /// All clients' records in one piece of memory.
-#[derive(Debug)]
 pub struct Population {
     storage: Aligned,
     /// Where each client's storage starts.
@@ -24,33 +23,61 @@ pub struct Population {
     counts: Vec<u32>,
     features: usize,
     names: Names,
+    clipping: Clipping,
 }
 
 impl Population {
-    /// Draws or reads the data of a study; `trial` picks the draw.
+    /// Draws or reads the data of a study; `trial` selects the draw.
     pub fn load(study: &Study, trial: u32) -> Result<Self, DataError> {
-        let clip = study.privacy.filter(|_| study.algorithm.clips()).map(|p| p.clip);
-        let classification = study.loss.is_classification();
-        match &study.data {
+        let (spec, clipping) = (study.spec(), study.clipping());
+        let classification = spec.loss.is_classification();
+        match &spec.data {
             DataSpec::Synthetic { clients, records, features, noise, condition } => {
                 let names = Names::numbered(*clients);
-                let law = synthetic::Law::new(study.seed, trial, *features, *noise, *condition, classification);
-                Self::fill(names, records, *features, |client, m, storage| law.draw(client, m, clip, storage))
+                let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification);
+                Self::fill(names, records, *features, clipping, |client, m, storage| {
+                    law.draw(client, m, clipping, storage);
+                })
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
                 ensure_memory(clients.len(), records, schema.feature_names().len())?;
-                let law = stand_in::Law::new(study.seed, trial, schema, *noise, classification);
+                let law = stand_in::StandInLaw::new(spec.seed, trial, schema, *noise, classification);
                 let draw = |(k, name): (usize, &String)| law.draw(k, name, records[k % records.len()]);
                 let loaded = clients.iter().enumerate().map(draw).collect();
-                assemble(loaded, schema.feature_names().len(), clip)
+                assemble(loaded, schema.feature_names().len(), clipping)
             }
             DataSpec::Files { layout, path, schema } => {
                 let path = path.as_deref().ok_or_else(|| {
                     DataError::new("data.path", "is missing; write it in the study or give --data PATH")
                 })?;
-                files::load(layout, path, schema, classification, clip)
+                files::load(layout, path, schema, classification, clipping)
             }
         }
+    }
+
+    /// The records of clients that are in memory, checked against the study's public bounds and stored with its clip.
+    ///
+    /// Clients are laid out in the order of their names, as files in a folder would be.
+    pub fn from_tables(study: &Study, mut clients: Vec<(String, MemoryTable)>) -> Result<Self, DataError> {
+        let Some(schema) = study.spec().schema() else {
+            return Err(DataError::new("data.source", "is synthetic; a study of tables has a schema"));
+        };
+        clients.sort_by(|a, b| a.0.cmp(&b.0));
+        if let Some(pair) = clients.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(DataError::new(&pair[0].0, "is the name of two clients; give each its own"));
+        }
+        if clients.len() < 2 {
+            return Err(DataError::new("clients", "are fewer than two; learning among peers needs at least two"));
+        }
+        let encoder = Encoder { schema, classification: study.spec().loss.is_classification() };
+        let loaded: Result<Vec<Loaded>, DataError> =
+            clients.iter().map(|(name, table)| encoder.encode(table, name.clone())).collect();
+        assemble(loaded?, study.features(), study.clipping())
+    }
+
+    /// What the records are stored with.
+    pub fn clipping(&self) -> Clipping {
+        self.clipping
     }
 
     /// Lays out clients of known sizes and lets `draw` fill each.
@@ -58,6 +85,7 @@ impl Population {
         names: Names,
         sizes: &[usize],
         features: usize,
+        clipping: Clipping,
         draw: impl Fn(usize, usize, &mut [f64]) + Sync,
     ) -> Result<Self, DataError> {
         ensure_memory(names.len(), sizes, features)?;
@@ -83,7 +111,7 @@ impl Population {
                 part = tail;
             }
         });
-        Ok(Self { storage, starts, counts, features, names })
+        Ok(Self { storage, starts, counts, features, names, clipping })
     }
 
     /// K.
@@ -109,7 +137,7 @@ impl Population {
     /// The records of client `k`.
     pub fn records(&self, k: usize) -> Records<'_> {
         let storage = &self.storage[self.starts[k]..self.starts[k + 1]];
-        Records::new(storage, self.counts[k] as usize, self.features)
+        Records::new(storage, self.counts[k] as usize, self.features, self.clipping)
     }
 
     /// Starts to fetch a client's records.
@@ -117,7 +145,7 @@ impl Population {
         prefetch(&self.storage[self.starts[k]..self.starts[k + 1]]);
     }
 
-    /// The paper's lambda1 = 0.001 ||X^T y||_inf over the pooled data. It looks at private data.
+    /// The paper's lambda1 = 0.001 ||X^T y||_inf over the pooled data. It depends on private data.
     pub fn paper_lambda1(&self) -> f64 {
         let mut products = vec![0.0; self.features];
         let mut x = vec![0.0; self.features];
@@ -134,7 +162,7 @@ impl Population {
     }
 }
 
-/// Refuses what does not fit the machine, before the machine finds out the hard way.
+/// Refuses what does not fit into memory, before anything is allocated.
 fn ensure_memory(clients: usize, sizes: &[usize], features: usize) -> Result<(), DataError> {
     let records: usize = (0..clients).map(|k| records::size(sizes[k % sizes.len()], features)).sum();
     // The records, and up to seven vectors per client while a trial runs.
@@ -151,7 +179,7 @@ fn ensure_memory(clients: usize, sizes: &[usize], features: usize) -> Result<(),
     ))
 }
 
-/// Bytes that can be had without swapping, where the system tells.
+/// Bytes available without swapping, where the system reports it.
 fn available_memory() -> Option<usize> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -167,13 +195,13 @@ const TRUTH: u32 = u32::MAX;
 pub(crate) const CHUNK: usize = 256;
 
 /// Lays out what was read from files.
-pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clip: Option<Clip>) -> Result<Population, DataError> {
+pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clipping: Clipping) -> Result<Population, DataError> {
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
     let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();
-    Population::fill(names, &sizes, features, |k, m, storage| {
+    Population::fill(names, &sizes, features, clipping, |k, m, storage| {
         let client = &clients[k];
         for (j, x) in client.rows.chunks_exact(features).enumerate() {
-            records::store(storage, m, j, x, client.targets[j], clip);
+            records::store(storage, m, j, x, client.targets[j], clipping);
         }
     })
 }

@@ -1,22 +1,22 @@
-//! Records that look like those of a study, drawn from what is public about its columns.
+//! Records in the form of a study's, drawn from the public facts about its columns.
 //!
-//! To plan a study nobody may look at its records. What is known is the schema: every number is inside its bounds, every
+//! Planning must not read the records. Only the schema is known: every number is inside its bounds, every
 //! word on its list. Numbers are drawn with a third of the half-width as standard deviation around the middle, words evenly;
 //! the target follows from them by an unknown linear rule and noise, and is moved into its bounds.
 
 use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 use undertone_core::privacy::Stream;
-use undertone_core::schema::{Cell, Kind, Schema};
+use undertone_core::schema::{Cell, ColumnKind, Schema};
 use undertone_data::Loaded;
 
 use super::{DATA, TRUTH};
 
-/// How far numbers stray from the middle of their bounds, as a share of the half-width.
+/// Standard deviation of numbers around the middle of their bounds, as a share of the half-width.
 const SPREAD: f64 = 1.0 / 3.0;
 
 /// How the records of one trial are drawn.
-pub struct Law<'a> {
+pub struct StandInLaw<'a> {
     seed: u64,
     trial: u32,
     schema: &'a Schema,
@@ -25,14 +25,14 @@ pub struct Law<'a> {
     truth: Vec<f64>,
 }
 
-impl<'a> Law<'a> {
+impl<'a> StandInLaw<'a> {
     pub fn new(seed: u64, trial: u32, schema: &'a Schema, noise: f64, classification: bool) -> Self {
         let mut rng = Stream { trial, client: TRUTH, round: DATA }.fast(seed);
         let mut truth: Vec<f64> = (0..schema.features.len()).map(|_| StandardNormal.sample(&mut rng)).collect();
-        // Columns in units of their spread then give a target that strays as far as they do.
+        // Columns in units of their spread then give a target with the same spread.
         let norm = truth.iter().map(|v| v * v).sum::<f64>().sqrt();
         truth.iter_mut().for_each(|v| *v *= SPREAD / norm);
-        // Labels that a line could separate are rare: noise as strong as the signal turns one in four.
+        // Separable labels are rare: noise as strong as the signal flips one in four.
         let noise = if classification { noise.max(SPREAD) } else { noise };
         Self { seed, trial, schema, noise, classification, truth }
     }
@@ -47,15 +47,15 @@ impl<'a> Law<'a> {
             let mut cells = Vec::with_capacity(self.schema.features.len() + 1);
             for (column, weight) in self.schema.features.iter().zip(&self.truth) {
                 match &column.kind {
-                    Kind::Number { low, high } => {
+                    ColumnKind::Number { low, high } => {
                         let normal: f64 = StandardNormal.sample(&mut rng);
                         let stray = (SPREAD * normal).clamp(-1.0, 1.0);
                         signal += weight * stray / SPREAD;
                         cells.push(Cell::Number(within(*low, *high, stray)));
                     }
-                    Kind::Category(words) => {
+                    ColumnKind::Category(words) => {
                         let index = rng.random_range(0..words.len());
-                        // Evenly spaced in one direction: as good a rule as any.
+                        // Evenly spaced in one direction; any rule would do.
                         signal += weight * (2.0 * index as f64 / (words.len() - 1) as f64 - 1.0);
                         cells.push(Cell::Text(words[index].as_str().into()));
                     }
@@ -70,12 +70,12 @@ impl<'a> Law<'a> {
         loaded
     }
 
-    /// The cell of a target that strays so far from the middle.
+    /// The cell of a target at this distance from the middle.
     fn target(&self, stray: f64) -> Cell<'_> {
         match (&self.schema.target.kind, self.classification) {
-            (Kind::Category(words), _) => Cell::Text(words[usize::from(stray > 0.0)].as_str().into()),
-            (Kind::Number { low, high }, true) => Cell::Number(if stray > 0.0 { *high } else { *low }),
-            (Kind::Number { low, high }, false) => Cell::Number(within(*low, *high, stray.clamp(-1.0, 1.0))),
+            (ColumnKind::Category(words), _) => Cell::Text(words[usize::from(stray > 0.0)].as_str().into()),
+            (ColumnKind::Number { low, high }, true) => Cell::Number(if stray > 0.0 { *high } else { *low }),
+            (ColumnKind::Number { low, high }, false) => Cell::Number(within(*low, *high, stray.clamp(-1.0, 1.0))),
         }
     }
 }

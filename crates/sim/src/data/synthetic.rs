@@ -1,14 +1,14 @@
 //! Synthetic data as in the paper: every client observes the same unknown w through noise.
 
 use rand_distr::{Distribution, StandardNormal};
-use undertone_core::privacy::{Clip, Stream};
+use undertone_core::privacy::{Clipping, Stream};
 use undertone_core::records;
 
 use super::{DATA, TRUTH};
 
 /// x ~ N(0, D), y = x.w + noise (or its sign, for classification), w ~ N(0, I). The variances in D fall evenly, in
 /// logarithms, from 1 to 1/condition.
-pub struct Law {
+pub struct SyntheticLaw {
     seed: u64,
     trial: u32,
     noise: f64,
@@ -18,7 +18,7 @@ pub struct Law {
     scales: Vec<f64>,
 }
 
-impl Law {
+impl SyntheticLaw {
     pub fn new(seed: u64, trial: u32, features: usize, noise: f64, condition: f64, classification: bool) -> Self {
         let mut rng = Stream { trial, client: TRUTH, round: DATA }.fast(seed);
         let truth = (0..features).map(|_| StandardNormal.sample(&mut rng)).collect();
@@ -28,7 +28,7 @@ impl Law {
     }
 
     /// Fills the storage of one client.
-    pub fn draw(&self, client: usize, count: usize, clip: Option<Clip>, storage: &mut [f64]) {
+    pub fn draw(&self, client: usize, count: usize, clipping: Clipping, storage: &mut [f64]) {
         let mut rng = Stream { trial: self.trial, client: client as u32, round: DATA }.fast(self.seed);
         let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
         let mut x = vec![0.0; self.truth.len()];
@@ -41,7 +41,7 @@ impl Law {
                 (true, true) => 1.0,
                 (true, false) => -1.0,
             };
-            records::store(storage, count, j, &x, y, clip);
+            records::store(storage, count, j, &x, y, clipping);
         }
     }
 }

@@ -34,7 +34,7 @@ impl Transport for Wire<'_> {
     }
 }
 
-/// A connection: who is at either end, unless it is gone, and when the last frame to each arrives.
+/// A connection: the node at each end, unless it has ended, and when the last frame to each arrives.
 struct Cable {
     ends: [Option<usize>; 2],
     last: [Duration; 2],
@@ -157,9 +157,9 @@ impl Network {
             let length = Duration::from_secs(20).mul_f64(self.rng.random());
             self.plan(length, Happening::Heal);
         }
-        let liar = self.faults.liar.filter(|liar| liar.0 == k).map_or(0.0, |liar| liar.1);
-        let again = if self.chance(liar) { self.changed(&frame) } else { frame.clone() };
-        let frame = if self.chance(liar) { self.changed(&frame) } else { frame };
+        let corrupt = self.faults.corrupt.filter(|(node, _)| *node == k).map_or(0.0, |(_, share)| share);
+        let again = if self.chance(corrupt) { self.changed(&frame) } else { frame.clone() };
+        let frame = if self.chance(corrupt) { self.changed(&frame) } else { frame };
         let delay = self.delay(k);
         let now = self.agenda.now();
         let mut at = now + delay;

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use undertone_core::identity::Identity;
 use undertone_core::privacy::{Noise, Stream};
-use undertone_core::records::Dataset;
 use undertone_core::study::{DataSpec, Study};
 use undertone_data::Encoder;
 use undertone_testing::Cohort;
@@ -50,25 +49,25 @@ pub fn name(k: usize) -> String {
     format!("site-{k:02}")
 }
 
-/// The parties of a study, with the simulator's noise.
+/// The peers of a study, with the simulator's noise.
 pub fn cohort(text: &str) -> Cohort {
     let study = Study::parse(text, "test.toml").unwrap();
-    let DataSpec::Files { schema, path, .. } = &study.data else { unreachable!() };
+    let DataSpec::Files { schema, path, .. } = &study.spec().data else { unreachable!() };
     let encoder = Encoder { schema, classification: false };
     let read = |k: usize| {
         let file = Path::new(path.as_ref().unwrap()).join(format!("{}.csv", name(k)));
         let loaded = encoder.read(&file, name(k)).unwrap();
-        Dataset::new(&loaded.rows, &loaded.targets, study.features(), study.privacy.map(|p| p.clip))
+        loaded.dataset(&study)
     };
-    let clients = study.clients.len();
+    let clients = study.spec().clients.len();
     let data = (0..clients).map(read).collect();
     let identities = (0..clients).map(|k| Arc::new(identity(k))).collect();
     Cohort::new(study.clone(), identities, data).unwrap()
 }
 
 /// Exact noise with a key that differs from start to start, so that a round noised twice gives different bytes.
-pub fn fresh_noise(_: &Study, node: usize, start: u32) -> Noise {
+pub fn fresh_noise(_: &Study, node: usize, start: u32) -> Option<Noise> {
     let mut key = [node as u8; 32];
     key[..4].copy_from_slice(&start.to_le_bytes());
-    Noise::secure_with_test_key(key)
+    Some(Noise::secure_with_test_key(key))
 }

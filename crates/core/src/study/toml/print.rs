@@ -1,9 +1,15 @@
-//! A study back as TOML, with every default written out.
+//! A study as TOML.
 
 use toml::{Table, Value};
 
-use super::*;
-use crate::schema::{Kind, Outside, Scaling};
+use crate::graph::GraphSpec;
+use crate::knob::{self, Settings};
+use crate::regularizer::Regularizer;
+use crate::schema::{ColumnKind, Outside, Scaling, Schema};
+use crate::study::{
+    AlgorithmSpec, BudgetSpec, ClientSpec, DataSpec, Layout, NoiseKind, PrivacySpec, Redraw, RegularizerSpec,
+    Simulation, StudySpec,
+};
 
 fn list<T: Into<Value>>(items: impl IntoIterator<Item = T>) -> Value {
     Value::Array(items.into_iter().map(Into::into).collect())
@@ -17,72 +23,79 @@ macro_rules! table {
     }};
 }
 
-impl Study {
-    /// The resolved study; reading it again gives the same study.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(&self.to_table()).expect("a study has only plain values")
+/// A study as a table.
+pub fn table(spec: &StudySpec) -> Table {
+    let mut top = table! { "name": spec.name.clone(), "seed": spec.seed as i64, "rounds": i64::from(spec.rounds) };
+    top.insert("problem".into(), print_problem(spec).into());
+    top.insert("data".into(), print_data(&spec.data).into());
+    top.insert("graph".into(), print_graph(&spec.graph).into());
+    top.insert("algorithm".into(), print_algorithm(&spec.algorithm));
+    top.insert("privacy".into(), spec.privacy.as_ref().map_or("off".into(), |p| print_privacy(p).into()));
+    top.insert("simulation".into(), print_simulation(spec.simulation).into());
+    if !spec.clients.is_empty() {
+        let clients: Table = spec.clients.iter().map(|(name, c)| (name.clone(), print_client(c).into())).collect();
+        top.insert("client".into(), clients.into());
     }
-
-    /// The resolved study as a table.
-    pub(super) fn to_table(&self) -> Table {
-        let mut top = table! { "name": self.name.clone(), "seed": self.seed as i64, "rounds": i64::from(self.rounds) };
-        top.insert("problem".into(), self.print_problem().into());
-        top.insert("data".into(), print_data(&self.data).into());
-        top.insert("graph".into(), print_graph(&self.graph).into());
-        let mut algorithm = self.algorithm.settings();
-        algorithm.insert("name".into(), self.algorithm.name().into());
-        top.insert("algorithm".into(), algorithm.into());
-        top.insert("privacy".into(), self.privacy.as_ref().map_or("off".into(), |p| print_privacy(p).into()));
-        let Simulation { trials, redraw, metrics_every, central } = self.simulation;
-        top.insert(
-            "simulation".into(),
-            table! {
-                "trials": i64::from(trials),
-                "redraw": match redraw { Redraw::Noise => "noise", Redraw::All => "all" },
-                "metrics_every": i64::from(metrics_every),
-                "central": central,
-            }
-            .into(),
-        );
-        if !self.clients.is_empty() {
-            let clients: Table = self.clients.iter().map(|(name, c)| (name.clone(), print_client(c).into())).collect();
-            top.insert("client".into(), clients.into());
-        }
-        if let Some(relay) = &self.relay {
-            top.insert("network".into(), table! { "relay": relay.clone() }.into());
-        }
-        if let Some(plan) = &self.plan {
-            let mut table = table! { "records": print_records(&plan.records), "noise": plan.noise };
-            if let Some(clients) = plan.clients {
-                table.insert("clients".into(), (clients as i64).into());
-            }
-            top.insert("plan".into(), table.into());
-        }
-        top
+    if let Some(relay) = &spec.relay {
+        top.insert("network".into(), table! { "relay": relay.clone() }.into());
     }
-
-    fn print_problem(&self) -> Table {
-        let mut table = table! { "loss": self.loss.name() };
-        match self.loss {
-            AnyLoss::Huber(huber) => drop(table.insert("threshold".into(), huber.threshold.into())),
-            AnyLoss::Quantile(quantile) => drop(table.insert("level".into(), quantile.level.into())),
-            _ => {}
+    if let Some(plan) = &spec.plan {
+        let mut table = table! { "records": print_records(&plan.records), "noise": plan.noise };
+        if let Some(clients) = plan.clients {
+            table.insert("clients".into(), (clients as i64).into());
         }
-        let (name, weights) = match self.regularizer {
-            RegularizerSpec::Public(Regularizer::ElasticNet { l1, l2 }) => ("elastic-net", Some((Value::from(l1), l2))),
-            RegularizerSpec::Public(regularizer) => (regularizer.name(), None),
-            RegularizerSpec::PaperRule { l2 } => ("elastic-net", Some(("paper".into(), l2))),
+        top.insert("plan".into(), table.into());
+    }
+    top
+}
+
+fn add_settings(table: &mut Table, settings: &Settings) {
+    for (name, value) in settings.iter() {
+        let value = match value {
+            knob::Value::Number(v) => Value::from(v),
+            knob::Value::Count(v) => Value::from(i64::from(v)),
+            knob::Value::Flag(v) => Value::from(v),
+            knob::Value::Word(v) => Value::from(v),
         };
-        table.insert("regularizer".into(), name.into());
-        if let Some((l1, l2)) = weights {
-            table.insert("lambda1".into(), l1);
-            table.insert("lambda2".into(), l2.into());
-        }
-        if name != "none" {
-            table.insert("lambda".into(), self.lambda.into());
-        }
-        table
+        table.insert(name.into(), value);
     }
+}
+
+fn print_algorithm(algorithm: &AlgorithmSpec) -> Value {
+    let AlgorithmSpec::Named { name, settings } = algorithm else { return "auto".into() };
+    let mut table = Table::new();
+    add_settings(&mut table, settings);
+    table.insert("name".into(), name.clone().into());
+    table.into()
+}
+
+fn print_simulation(simulation: Simulation) -> Table {
+    let Simulation { trials, redraw, metrics_every, central } = simulation;
+    table! {
+        "trials": i64::from(trials),
+        "redraw": match redraw { Redraw::Noise => "noise", Redraw::All => "all" },
+        "metrics_every": i64::from(metrics_every),
+        "central": central,
+    }
+}
+
+fn print_problem(spec: &StudySpec) -> Table {
+    let mut table = table! { "loss": spec.loss.name() };
+    add_settings(&mut table, &spec.loss.settings());
+    let (name, weights) = match spec.regularizer {
+        RegularizerSpec::Public(Regularizer::ElasticNet { l1, l2 }) => ("elastic-net", Some((Value::from(l1), l2))),
+        RegularizerSpec::Public(regularizer) => (regularizer.name(), None),
+        RegularizerSpec::PaperRule { l2 } => ("elastic-net", Some(("paper".into(), l2))),
+    };
+    table.insert("regularizer".into(), name.into());
+    if let Some((l1, l2)) = weights {
+        table.insert("lambda1".into(), l1);
+        table.insert("lambda2".into(), l2.into());
+    }
+    if name != "none" {
+        table.insert("lambda".into(), spec.lambda.into());
+    }
+    table
 }
 
 fn print_data(data: &DataSpec) -> Table {
@@ -130,7 +143,7 @@ fn print_records(records: &[usize]) -> Value {
     }
 }
 
-pub(super) fn print_schema(schema: &Schema) -> Table {
+pub fn print_schema(schema: &Schema) -> Table {
     let mut table = table! {
         "features": list(schema.features.iter().map(|c| c.name.clone())),
         "target": schema.target.name.clone(),
@@ -141,8 +154,8 @@ pub(super) fn print_schema(schema: &Schema) -> Table {
     let (mut bounds, mut categories) = (Table::new(), Table::new());
     for column in schema.features.iter().chain([&schema.target]) {
         match &column.kind {
-            Kind::Number { low, high } => drop(bounds.insert(column.name.clone(), list([*low, *high]))),
-            Kind::Category(words) => drop(categories.insert(column.name.clone(), list(words.iter().cloned()))),
+            ColumnKind::Number { low, high } => drop(bounds.insert(column.name.clone(), list([*low, *high]))),
+            ColumnKind::Category(words) => drop(categories.insert(column.name.clone(), list(words.iter().cloned()))),
         }
     }
     for (key, part) in [("bounds", bounds), ("categories", categories)] {
@@ -171,17 +184,20 @@ fn print_graph(graph: &GraphSpec) -> Table {
     table
 }
 
-fn print_privacy(privacy: &Privacy) -> Table {
+fn print_privacy(privacy: &PrivacySpec) -> Table {
     let mut table = table! {
-        "clip": privacy.clip.get(),
-        "delta": privacy.delta.get(),
-        "tau": privacy.tau,
+        "delta": privacy.delta,
         "accountant": privacy.accountant.name(),
         "noise": match privacy.noise { NoiseKind::Fast => "fast", NoiseKind::Secure => "secure" },
     };
+    for (key, value) in [("clip", privacy.clip), ("tau", privacy.tau)] {
+        if let Some(value) = value {
+            table.insert(key.into(), value.into());
+        }
+    }
     match privacy.budget {
-        Budget::Epsilon(epsilon) => table.insert("epsilon".into(), epsilon.get().into()),
-        Budget::First(phi1) => table.insert("phi1".into(), phi1.get().into()),
+        BudgetSpec::Epsilon(epsilon) => table.insert("epsilon".into(), epsilon.into()),
+        BudgetSpec::First(phi1) => table.insert("phi1".into(), phi1.into()),
     };
     table
 }
@@ -192,7 +208,7 @@ fn print_client(client: &ClientSpec) -> Table {
         table.insert("eta".into(), eta.into());
     }
     if let Some(phi1) = client.phi1 {
-        table.insert("phi1".into(), phi1.get().into());
+        table.insert("phi1".into(), phi1.into());
     }
     if let Some(id) = client.id {
         table.insert("id".into(), id.to_string().into());

@@ -1,4 +1,4 @@
-//! What the demo plays with: ten hospitals, their keys, their made-up patients, and a study.
+//! The data of the demo: ten hospitals, their keys, their generated patients, and a study.
 
 use std::fmt::Write;
 use std::net::{TcpListener, UdpSocket};
@@ -28,7 +28,7 @@ pub const NAMES: [&str; 10] = [
 const RECORDS: usize = 1000;
 const SEED: u64 = 20_26;
 
-const STUDY: &str = r#"# Ten hospitals learn how long recovery takes; no record leaves its house.
+const STUDY: &str = r#"# Ten hospitals learn how long recovery takes; no record leaves its hospital.
 name = "recovery"
 seed = 7
 rounds = 1000
@@ -69,7 +69,7 @@ noise = "secure"
 "#;
 
 /// One hospital of the demo.
-pub struct Site {
+pub struct Hospital {
     pub name: &'static str,
     pub key: PathBuf,
     pub data: PathBuf,
@@ -79,14 +79,14 @@ pub struct Site {
 }
 
 /// Writes keys, data and study into `folder`.
-pub fn make(folder: &Path) -> Result<(PathBuf, Vec<Site>), Failure> {
+pub fn make(folder: &Path) -> Result<(PathBuf, Vec<Hospital>), Failure> {
     for part in ["data", "keys", "state"] {
         let path = folder.join(part);
         std::fs::create_dir_all(&path)
             .map_err(|e| Failure::machine(format!("{}: cannot be made ({e})", path.display())))?;
     }
     let mut study = STUDY.to_string();
-    let mut sites = Vec::new();
+    let mut hospitals = Vec::new();
     // All are held until all are known, so that no two are the same.
     let mut held = Vec::new();
     for (index, name) in NAMES.into_iter().enumerate() {
@@ -100,25 +100,25 @@ pub fn make(folder: &Path) -> Result<(PathBuf, Vec<Site>), Failure> {
         let _ = write!(study, "\n[client.{name}]\nid = \"{id}\"\naddress = \"127.0.0.1:{port}\"\n");
         let data = folder.join("data").join(format!("{name}.csv"));
         write_file(&data, &patients(index))?;
-        sites.push(Site { name, key, data, state: folder.join("state").join(name), metrics });
+        hospitals.push(Hospital { name, key, data, state: folder.join("state").join(name), metrics });
     }
     let path = folder.join("study.toml");
     write_file(&path, &study)?;
-    Ok((path, sites))
+    Ok((path, hospitals))
 }
 
 fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|e| Failure::machine(format!("{}: cannot be written ({e})", path.display())))
 }
 
-/// Made-up patients: each hospital sees other ages and doses, the law of recovery is the same everywhere.
-fn patients(site: usize) -> String {
-    let mut rng = Stream { trial: 0, client: site as u32, round: 0 }.fast(SEED);
+/// Generated patients: ages and doses differ between hospitals, the rule for recovery is the same.
+fn patients(hospital: usize) -> String {
+    let mut rng = Stream { trial: 0, client: hospital as u32, round: 0 }.fast(SEED);
     let mut text = String::from("age,dose,exercise,smoker,recovery\n");
     for _ in 0..RECORDS {
         let mut uniform = |low: f64, high: f64| low + (high - low) * rng.random::<f64>();
-        let age = uniform(18.0 + 2.0 * site as f64, 70.0 + 2.0 * site as f64).round();
-        let dose = uniform(0.0, 50.0 - 2.0 * site as f64).round();
+        let age = uniform(18.0 + 2.0 * hospital as f64, 70.0 + 2.0 * hospital as f64).round();
+        let dose = uniform(0.0, 50.0 - 2.0 * hospital as f64).round();
         let exercise = uniform(0.0, 20.0).round();
         let smoker = uniform(0.0, 1.0) < 0.3;
         let luck: f64 = (0..12).map(|_| uniform(-0.5, 0.5)).sum();

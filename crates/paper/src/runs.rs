@@ -2,81 +2,30 @@
 
 use std::fmt::Write;
 
+use crate::figure::{Figure, FigureKind};
 use crate::tuned::Tuned;
-use crate::{Case, EPSILONS, LEARNING_EPSILON, Method, Problem, Setting};
+use crate::{Case, EPSILONS, LEARNING_EPSILON, Method, Setting};
+use undertone_core::watch::{Part, Watch};
 use undertone_plan::tune::Parameters;
 use undertone_sim::metrics::Band;
 use undertone_sim::outcome::Outcome;
 use undertone_sim::plot::{Chart, Curve, PALETTE};
-use undertone_sim::run::{Progress, Shared, SimError, run_sharing};
-
-/// The kinds of plot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Error over rounds at one budget.
-    Learning,
-    /// Error after the last round over budgets.
-    Tradeoff,
-}
-
-/// One plot of section V.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Figure {
-    /// What is solved.
-    pub problem: Problem,
-    /// What is shown.
-    pub kind: Kind,
-}
-
-impl Figure {
-    /// The five of the paper, in its order.
-    pub const ALL: [Figure; 5] = [
-        Figure { problem: Problem::ElasticNet, kind: Kind::Learning },
-        Figure { problem: Problem::ElasticNet, kind: Kind::Tradeoff },
-        Figure { problem: Problem::Lad, kind: Kind::Learning },
-        Figure { problem: Problem::Ridge, kind: Kind::Learning },
-        Figure { problem: Problem::Ridge, kind: Kind::Tradeoff },
-    ];
-
-    /// The word in file names and on the command line.
-    pub fn name(self) -> String {
-        let kind = match self.kind {
-            Kind::Learning => "learning",
-            Kind::Tradeoff => "tradeoff",
-        };
-        format!("{}-{kind}", self.problem.name())
-    }
-
-    /// The budgets it shows.
-    pub fn epsilons(self) -> &'static [f64] {
-        match self.kind {
-            Kind::Learning => &[LEARNING_EPSILON],
-            Kind::Tradeoff => &EPSILONS,
-        }
-    }
-
-    /// The runs behind it.
-    pub fn cases(self) -> Vec<Case> {
-        let (setting, problem) = (Setting::PAPER, self.problem);
-        let of = |&method| self.epsilons().iter().map(move |&epsilon| Case { setting, problem, method, epsilon });
-        problem.methods().iter().flat_map(of).collect()
-    }
-}
+use undertone_sim::run::{Shared, SimError, run_sharing};
 
 /// One run behind the plots.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct CaseRun {
     /// What is compared.
     pub case: Case,
     /// With which parameters.
     pub parameters: Parameters,
-    /// What came out.
+    /// The result.
     pub outcome: Outcome,
 }
 
 /// All runs behind some figures.
 #[derive(Debug, Clone)]
-pub struct Runs(Vec<Run>);
+pub struct Runs(Vec<CaseRun>);
 
 impl Runs {
     /// Computes some cases, every run on the same data in the same trial. With `curves`, every round is measured, else only
@@ -87,10 +36,10 @@ impl Runs {
         seed: u64,
         trials: u32,
         curves: bool,
-        progress: Progress,
+        watch: &dyn Watch,
     ) -> Result<Self, SimError> {
         let mut wanted = cases.to_vec();
-        let name = |case: &Case| (case.setting.name(), case.problem.name(), case.method.name());
+        let name = |case: &Case| (case.setting.name(), case.task.name(), case.method.name());
         wanted.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
         wanted.dedup();
         let shared = Shared::exact_only();
@@ -101,35 +50,38 @@ impl Runs {
             let trials = if case.setting.clients > Setting::PAPER.clients { trials.min(10) } else { trials };
             let mut study = case.study(&parameters, seed, trials).expect("tuned parameters can be used");
             if !curves {
-                study.simulation.metrics_every = study.rounds;
+                let mut spec = study.spec().clone();
+                spec.simulation.metrics_every = spec.rounds;
+                study = spec.check().expect("only the last round is measured");
             }
-            let outcome = run_sharing(&study, &shared, &|share| progress((done as f64 + share) / count))?;
-            runs.push(Run { case, parameters, outcome });
+            let part = Part { whole: watch, from: done as f64 / count, to: (done + 1) as f64 / count };
+            let outcome = run_sharing(&study, &shared, &part)?;
+            runs.push(CaseRun { case, parameters, outcome });
         }
         Ok(Self(runs))
     }
 
     /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Run> {
+    pub fn iter(&self) -> impl Iterator<Item = &CaseRun> {
         self.0.iter()
     }
 
     /// The run of a case, if it was computed.
-    pub fn get(&self, case: &Case) -> Option<&Run> {
+    pub fn get(&self, case: &Case) -> Option<&CaseRun> {
         self.0.iter().find(|run| run.case == *case)
     }
 
     /// The curve of one method in a figure: x, then the error of w with its band.
     fn curve(&self, figure: Figure, method: Method) -> Vec<(f64, Band)> {
-        let error = |run: &Run, point: usize| run.outcome.points[point].error.expect("solved centrally")[0];
-        let run = |epsilon| self.get(&Case { setting: Setting::PAPER, problem: figure.problem, method, epsilon });
+        let error = |run: &CaseRun, point: usize| run.outcome.points[point].error.expect("solved centrally").w;
+        let run = |epsilon| self.get(&Case { setting: Setting::PAPER, task: figure.task, method, epsilon });
         match figure.kind {
-            Kind::Learning => {
+            FigureKind::Learning => {
                 let Some(run) = run(LEARNING_EPSILON) else { return Vec::new() };
                 let points = run.outcome.points.iter().enumerate();
                 points.map(|(i, point)| (f64::from(point.round), error(run, i))).collect()
             }
-            Kind::Tradeoff => {
+            FigureKind::Tradeoff => {
                 let found = EPSILONS.iter().filter_map(|&e| Some((e, run(e)?)));
                 found.map(|(epsilon, run)| (epsilon, error(run, run.outcome.points.len() - 1))).collect()
             }
@@ -139,9 +91,9 @@ impl Runs {
     /// The plot of a figure.
     pub fn chart(&self, figure: Figure) -> Chart {
         let position = |x: f64| match figure.kind {
-            Kind::Learning => x,
-            // Budgets stand at even distances, which for these is nearly a logarithmic axis.
-            Kind::Tradeoff => EPSILONS.iter().position(|&e| e == x).expect("one of them") as f64,
+            FigureKind::Learning => x,
+            // Budgets are at even distances, which for these is nearly a logarithmic axis.
+            FigureKind::Tradeoff => EPSILONS.iter().position(|&e| e == x).expect("one of them") as f64,
         };
         let curve = |method: Method| Curve {
             name: method.label().into(),
@@ -153,13 +105,11 @@ impl Runs {
                 .collect(),
         };
         let (title, x_label, x_names) = match figure.kind {
-            Kind::Learning => (
-                format!("{}: learning curves at epsilon {LEARNING_EPSILON}", figure.problem.title()),
-                "round",
-                Vec::new(),
-            ),
-            Kind::Tradeoff => (
-                format!("{}: error after 200 rounds", figure.problem.title()),
+            FigureKind::Learning => {
+                (format!("{}: learning curves at epsilon {LEARNING_EPSILON}", figure.task.title()), "round", Vec::new())
+            }
+            FigureKind::Tradeoff => (
+                format!("{}: error after 200 rounds", figure.task.title()),
                 "total epsilon (at delta 1e-5)",
                 EPSILONS.iter().map(f64::to_string).collect(),
             ),
@@ -169,7 +119,7 @@ impl Runs {
             x_label: x_label.into(),
             y_label: "normalised error, summed over clients".into(),
             x_names,
-            curves: figure.problem.methods().iter().map(|&m| curve(m)).collect(),
+            curves: figure.task.methods().iter().map(|&m| curve(m)).collect(),
         }
     }
 
@@ -177,9 +127,9 @@ impl Runs {
     pub fn trials_csv(&self) -> String {
         let mut text = String::from("clients,topology,condition,problem,method,epsilon,trial,error\n");
         for run in &self.0 {
-            let Case { setting, problem, method, epsilon } = run.case;
+            let Case { setting, task, method, epsilon } = run.case;
             let (clients, topology, condition) = (setting.clients, setting.topology.name(), setting.condition);
-            let place = format!("{clients},{topology},{condition},{},{},{epsilon}", problem.name(), method.name());
+            let place = format!("{clients},{topology},{condition},{},{},{epsilon}", task.name(), method.name());
             for (trial, error) in run.outcome.final_errors.iter().enumerate() {
                 let _ = writeln!(text, "{place},{trial},{}", error.w);
             }
@@ -190,11 +140,11 @@ impl Runs {
     /// The numbers of a figure.
     pub fn csv(&self, figure: Figure) -> String {
         let x = match figure.kind {
-            Kind::Learning => "round",
-            Kind::Tradeoff => "epsilon",
+            FigureKind::Learning => "round",
+            FigureKind::Tradeoff => "epsilon",
         };
         let mut text = format!("method,{x},error,error_q10,error_q90\n");
-        for &method in figure.problem.methods() {
+        for &method in figure.task.methods() {
             for (x, band) in self.curve(figure, method) {
                 let _ = writeln!(text, "{},{x},{},{},{}", method.name(), band.mean, band.q10, band.q90);
             }

@@ -1,11 +1,11 @@
-//! A study among real processes, with its keys and data in a folder of its own.
+//! A study among real processes, with its keys and data in its own folder.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,30 +19,38 @@ pub fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A port that nothing else in this process gets: below those that the system hands out by itself, each once.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
+/// An address of the loopback network that no other test process has: two test processes cannot get the same port.
+fn host() -> Ipv4Addr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    // Only Linux answers on all of 127.0.0.0/8.
+    if cfg!(target_os = "linux") { Ipv4Addr::new(127, 64 | (high & 63), middle, low) } else { Ipv4Addr::LOCALHOST }
+}
+
+/// An address that nothing else in this process gets: its port is below those that the system assigns, and is given once.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
     loop {
-        let offset = std::process::id().wrapping_mul(101).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        let port = 10_000 + offset as u16;
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
+        let address = SocketAddr::from((host(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        assert!(address.port() < 30_000, "the ports are used up");
+        // A service that listens everywhere may still have it.
+        if UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok() {
+            return address;
         }
     }
 }
 
 /// A study with its keys and data in a folder.
-pub struct Party {
+pub struct Consortium {
     pub folder: tempfile::TempDir,
     pub names: Vec<String>,
-    metrics: Vec<u16>,
+    metrics: Vec<SocketAddr>,
     pub rounds: u32,
 }
 
-impl Party {
+impl Consortium {
     pub fn new(count: usize, rounds: u32, graph: &str, noise: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let names: Vec<String> = (0..count).map(|k| format!("site{k}")).collect();
+        let names: Vec<String> = (0..count).map(|k| format!("peer{k}")).collect();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         let mut study = format!(
             "name = \"trial\"\nseed = 11\nrounds = {rounds}\n\
@@ -57,8 +65,8 @@ impl Party {
             let output = undertone().arg("keygen").arg(folder.path().join(format!("{name}.key"))).output().unwrap();
             assert!(output.status.success(), "{}", errors(&output));
             let id = String::from_utf8(output.stdout).unwrap();
-            let port = free_port();
-            study += &format!("[client.{name}]\nid = \"{}\"\naddress = \"127.0.0.1:{port}\"\n", id.trim());
+            let address = free_address();
+            study += &format!("[client.{name}]\nid = \"{}\"\naddress = \"{address}\"\n", id.trim());
             let mut table = String::from("a,b,y\n");
             for j in 0..400 {
                 let (a, b) = ((j * 7 + k * 3) % 101, (j * 13 + k * 5) % 97);
@@ -68,16 +76,16 @@ impl Party {
             std::fs::write(folder.path().join(format!("data/{name}.csv")), table).unwrap();
         }
         std::fs::write(folder.path().join("study.toml"), study).unwrap();
-        let metrics = names.iter().map(|_| free_port()).collect();
+        let metrics = names.iter().map(|_| free_address()).collect();
         Self { folder, names, metrics, rounds }
     }
 
     /// Two peers with ten records each whose features are all zero, one round, and as many features as asked for: the loss
     /// gradient is zero, and what is released is noise alone.
     pub fn of_noise(features: usize) -> Self {
-        let party = Self::new(2, 1, "kind = \"ring\"", "secure");
+        let consortium = Self::new(2, 1, "kind = \"ring\"", "secure");
         let names: Vec<String> = (0..features).map(|p| format!("x{p}")).collect();
-        let study = std::fs::read_to_string(party.path("study.toml")).unwrap();
+        let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
         let clients = &study[study.find("[client.").unwrap()..];
         let mut text = format!(
             "name = \"noise\"\nrounds = 1\n[problem]\nloss = \"absolute\"\n[graph]\nkind = \"ring\"\n\
@@ -86,13 +94,13 @@ impl Party {
              [data]\nsource = \"folder\"\nfeatures = {names:?}\ntarget = \"y\"\nbounds.y = [-1, 1]\n"
         );
         names.iter().for_each(|name| text += &format!("bounds.{name} = [-1, 1]\n"));
-        std::fs::write(party.path("study.toml"), text + clients).unwrap();
+        std::fs::write(consortium.path("study.toml"), text + clients).unwrap();
         let row = format!("{},0.5\n", vec!["0"; features].join(","));
         let table = format!("{},y\n{}", names.join(","), row.repeat(10));
-        for name in &party.names {
-            std::fs::write(party.path(&format!("data/{name}.csv")), &table).unwrap();
+        for name in &consortium.names {
+            std::fs::write(consortium.path(&format!("data/{name}.csv")), &table).unwrap();
         }
-        party
+        consortium
     }
 
     pub fn path(&self, part: &str) -> PathBuf {
@@ -118,9 +126,9 @@ impl Party {
 
     pub fn spawn(&self, k: usize, more: &[&str]) -> Child {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log(k)).unwrap();
-        let port = format!("127.0.0.1:{}", self.metrics[k]);
+        let address = self.metrics[k].to_string();
         let mut command = self.command(k);
-        command.args(["--metrics", &port]).args(more).stdout(Stdio::null()).stderr(log);
+        command.args(["--metrics", &address]).args(more).stdout(Stdio::null()).stderr(log);
         command.spawn().unwrap()
     }
 
@@ -135,7 +143,7 @@ impl Party {
     }
 
     pub fn page(&self, k: usize) -> Option<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.metrics[k])).ok()?;
+        let mut stream = TcpStream::connect(self.metrics[k]).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
         let mut page = String::new();
@@ -160,16 +168,16 @@ pub fn results(state: &Path) -> PathBuf {
 }
 
 /// Waits for processes that must end well within two minutes.
-pub fn wait(party: &Party, children: &mut [Child]) {
+pub fn wait(consortium: &Consortium, children: &mut [Child]) {
     let started = Instant::now();
     for child in children.iter_mut() {
         loop {
             match child.try_wait().unwrap() {
                 Some(status) => {
-                    assert!(status.success(), "{status}\n{}", party.logs());
+                    assert!(status.success(), "{status}\n{}", consortium.logs());
                     break;
                 }
-                None if started.elapsed() > Duration::from_secs(120) => panic!("hangs\n{}", party.logs()),
+                None if started.elapsed() > Duration::from_secs(120) => panic!("hangs\n{}", consortium.logs()),
                 None => std::thread::sleep(Duration::from_millis(20)),
             }
         }
@@ -193,14 +201,14 @@ pub fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
 }
 
-pub fn simulate(party: &Party, more: &[&str], out: &str) -> Value {
+pub fn simulate(consortium: &Consortium, more: &[&str], out: &str) -> Value {
     let output = undertone()
-        .current_dir(party.folder.path())
+        .current_dir(consortium.folder.path())
         .args(["simulate", "study.toml", "--out", out])
         .args(more)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", errors(&output));
-    let text = std::fs::read_to_string(party.path(out).join("model.json")).unwrap();
+    let text = std::fs::read_to_string(consortium.path(out).join("model.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }

@@ -5,178 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use thiserror::Error;
-use toml::de::{DeTable, DeValue};
+use super::document::{Node, Value, locate};
+use crate::knob::{self, Domain, Knob};
+use crate::rule::{self, LARGEST, Rule};
+use crate::study::StudyError;
 
-/// A mistake in a study: where it is, and what would be right.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{place}: {message}")]
-pub struct StudyError {
-    /// File and line, or the command-line option.
-    pub place: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
-/// Numbers beyond this are taken for mistakes.
-pub const LARGEST: f64 = 1e12;
-
-#[derive(Debug, Clone)]
-enum Value {
-    Integer(i64),
-    Number(f64),
-    Text(String),
-    Flag(bool),
-    List(Vec<Node>),
-    Table(BTreeMap<String, Node>),
-}
-
-#[derive(Debug, Clone)]
-struct Node {
-    value: Value,
-    place: String,
-}
-
-impl Node {
-    /// The value as an error message shows it.
-    fn shown(&self) -> String {
-        match &self.value {
-            Value::Integer(v) => v.to_string(),
-            Value::Number(v) => v.to_string(),
-            Value::Text(v) => format!("\"{v}\""),
-            Value::Flag(v) => v.to_string(),
-            Value::List(items) if items.len() <= 4 => {
-                format!("[{}]", items.iter().map(Node::shown).collect::<Vec<_>>().join(", "))
-            }
-            Value::List(items) => format!("a list of {}", items.len()),
-            Value::Table(_) => "a table".into(),
-        }
-    }
-}
-
-/// A TOML document with the place of every value.
-#[derive(Debug, Clone)]
-pub struct Document {
-    root: BTreeMap<String, Node>,
-    origin: String,
-}
-
-impl Document {
-    /// Parses `text`; `origin` is the file's name in messages.
-    pub fn parse(text: &str, origin: &str) -> Result<Self, StudyError> {
-        let line = |at: usize| 1 + text.bytes().take(at).filter(|b| *b == b'\n').count();
-        let table = DeTable::parse(text).map_err(|e| StudyError {
-            place: match e.span() {
-                Some(span) => format!("{origin}:{}", line(span.start)),
-                None => origin.into(),
-            },
-            message: format!("this is not valid TOML: {}", e.message().replace('\n', ", ")),
-        })?;
-        let place = |at: usize| format!("{origin}:{}", line(at));
-        Ok(Self { root: convert_table(table.get_ref(), &place)?, origin: origin.into() })
-    }
-
-    /// Applies one `key=value` from the command line. What is not TOML is taken as text.
-    pub fn set(&mut self, assignment: &str) -> Result<(), StudyError> {
-        self.assign(assignment, format!("--set {assignment}"))
-    }
-
-    /// Applies one `key=value`; `place` is where messages say it stands.
-    pub fn assign(&mut self, assignment: &str, place: String) -> Result<(), StudyError> {
-        let wrong = |message: &str| StudyError { place: place.clone(), message: message.into() };
-        let (key, value) = assignment.split_once('=').ok_or_else(|| wrong("write it as key=value"))?;
-        let path = key_path(key).ok_or_else(|| wrong("the key cannot be read; write it as table.key=value"))?;
-        let value = value.trim();
-        let convert = |v: &DeValue| convert_value(v, 0, &|_| place.clone());
-        let value = match DeValue::parse(value) {
-            Ok(parsed) => convert(parsed.get_ref())?,
-            Err(_) => Node { value: Value::Text(value.into()), place: place.clone() },
-        };
-        let (last, tables) = path.split_last().expect("split gives at least one part");
-        let mut table = &mut self.root;
-        for part in tables {
-            let node = table
-                .entry(part.clone())
-                .or_insert_with(|| Node { value: Value::Table(BTreeMap::new()), place: place.clone() });
-            // A table given in place of a plain value, such as privacy = "off", replaces it.
-            if !matches!(node.value, Value::Table(_)) {
-                *node = Node { value: Value::Table(BTreeMap::new()), place: place.clone() };
-            }
-            let Value::Table(inner) = &mut node.value else { unreachable!("made a table above") };
-            table = inner;
-        }
-        table.insert(last.clone(), value);
-        Ok(())
-    }
-
-    /// Whether a key, such as `privacy.clip`, is given.
-    pub fn has(&self, key: &str) -> bool {
-        self.find(key).is_some()
-    }
-
-    /// Whether a key holds this very word.
-    pub fn is_word(&self, key: &str, word: &str) -> bool {
-        matches!(self.find(key), Some(Node { value: Value::Text(v), .. }) if v == word)
-    }
-
-    fn find(&self, key: &str) -> Option<&Node> {
-        let mut parts = key.split('.');
-        let mut node = self.root.get(parts.next()?)?;
-        for part in parts {
-            let Value::Table(table) = &node.value else { return None };
-            node = table.get(part)?;
-        }
-        Some(node)
-    }
-
-    /// A reader of the whole document.
-    pub fn reader(&self) -> Reader<'_> {
-        Reader { table: &self.root, path: String::new(), place: self.origin.clone(), asked: Vec::new() }
-    }
-}
-
-/// The parts of a dotted key, which may be quoted as in TOML.
-fn key_path(key: &str) -> Option<Vec<String>> {
-    let text = format!("{key} = 0");
-    let parsed = DeTable::parse(&text).ok()?;
-    let mut table = parsed.get_ref();
-    let mut path = Vec::new();
-    loop {
-        let (key, value) = table.iter().next()?;
-        path.push(key.get_ref().to_string());
-        match value.get_ref() {
-            DeValue::Table(inner) => table = inner,
-            _ => return Some(path),
-        }
-    }
-}
-
-fn convert_table(table: &DeTable, place: &dyn Fn(usize) -> String) -> Result<BTreeMap<String, Node>, StudyError> {
-    table
-        .iter()
-        .map(|(key, value)| Ok((key.get_ref().to_string(), convert_value(value.get_ref(), value.span().start, place)?)))
-        .collect()
-}
-
-fn convert_value(value: &DeValue, at: usize, place: &dyn Fn(usize) -> String) -> Result<Node, StudyError> {
-    let wrong = |message: &str| StudyError { place: place(at), message: message.into() };
-    let value = match value {
-        DeValue::String(v) => Value::Text(v.to_string()),
-        DeValue::Boolean(v) => Value::Flag(*v),
-        DeValue::Integer(v) => {
-            let parsed = i64::from_str_radix(v.as_str(), v.radix());
-            Value::Integer(parsed.map_err(|_| wrong("this whole number is too large to be meant"))?)
-        }
-        DeValue::Float(v) => Value::Number(v.as_str().parse().map_err(|_| wrong("this number cannot be read"))?),
-        DeValue::Datetime(_) => return Err(wrong("a study has no dates; write a number or text")),
-        DeValue::Array(items) => {
-            let items: Result<_, _> = items.iter().map(|v| convert_value(v.get_ref(), v.span().start, place)).collect();
-            Value::List(items?)
-        }
-        DeValue::Table(table) => Value::Table(convert_table(table, place)?),
-    };
-    Ok(Node { value, place: place(at) })
-}
+/// What a pair of bounds must be.
+pub(in crate::study) const BOUNDS: &str =
+    "write [low, high], two numbers from -1e12 to 1e12 with low clearly below high";
 
 /// Reads one table of a study.
 pub struct Reader<'a> {
@@ -187,6 +23,11 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// Reads a table; `path` is its key, `place` where messages say it stands.
+    pub(super) fn new(table: &'a BTreeMap<String, Node>, path: String, place: String) -> Self {
+        Self { table, path, place, asked: Vec::new() }
+    }
+
     fn full(&self, key: &str) -> String {
         if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
     }
@@ -199,7 +40,13 @@ impl<'a> Reader<'a> {
     /// An error about a key of this table.
     pub fn error(&self, key: &str, message: impl std::fmt::Display) -> StudyError {
         let place = self.table.get(key).map_or(&self.place, |node| &node.place);
-        StudyError { place: place.clone(), message: format!("{} {message}", self.full(key)) }
+        StudyError { place: place.clone(), key: self.full(key), message: format!("{} {message}", self.full(key)) }
+    }
+
+    /// The same error at the place of its key, which is one of this table.
+    pub fn locate(&self, error: StudyError) -> StudyError {
+        let key = error.key.strip_prefix(&self.path).map_or("", |key| key.trim_start_matches('.'));
+        StudyError { place: locate(self.table, &self.place, key).into(), ..error }
     }
 
     fn missing(&self, key: &str, expected: &str) -> StudyError {
@@ -210,30 +57,51 @@ impl<'a> Reader<'a> {
         self.error(key, format!("= {} is not possible; {expected}", node.shown()))
     }
 
-    /// A number for which `valid` holds; `expected` says what that means.
-    pub fn number(&mut self, key: &str, expected: &str, valid: fn(f64) -> bool) -> Result<Option<f64>, StudyError> {
+    /// A number that keeps a rule, or nothing.
+    pub fn number(&mut self, key: &str, rule: Rule) -> Result<Option<f64>, StudyError> {
         let Some(node) = self.find(key) else { return Ok(None) };
         let number = match node.value {
             Value::Integer(v) => v as f64,
             Value::Number(v) => v,
-            _ => return Err(self.mistake(key, node, expected)),
+            _ => return Err(self.mistake(key, node, rule.expected)),
         };
-        if valid(number) { Ok(Some(number)) } else { Err(self.mistake(key, node, expected)) }
+        if rule.holds(number) { Ok(Some(number)) } else { Err(self.mistake(key, node, rule.expected)) }
     }
 
     /// A number that must be there.
-    pub fn required(&mut self, key: &str, expected: &str, valid: fn(f64) -> bool) -> Result<f64, StudyError> {
-        self.number(key, expected, valid)?.ok_or_else(|| self.missing(key, expected))
+    pub fn required(&mut self, key: &str, rule: Rule) -> Result<f64, StudyError> {
+        self.number(key, rule)?.ok_or_else(|| self.missing(key, rule.expected))
     }
 
     /// A number above zero, or nothing.
-    pub fn positive_or_none(&mut self, key: &str) -> Result<Option<f64>, StudyError> {
-        self.number(key, "write a number above 0 and at most 1e12", |v| v > 0.0 && v <= LARGEST)
+    pub fn positive(&mut self, key: &str) -> Result<Option<f64>, StudyError> {
+        self.number(key, rule::POSITIVE)
     }
 
-    /// A number above zero that must be there.
-    pub fn positive(&mut self, key: &str) -> Result<f64, StudyError> {
-        self.positive_or_none(key)?.ok_or_else(|| self.missing(key, "write a number above 0 and at most 1e12"))
+    /// The value of a parameter, or nothing.
+    pub fn knob(&mut self, knob: &Knob) -> Result<Option<knob::Value>, StudyError> {
+        Ok(match knob.domain {
+            Domain::Number(rule) => self.number(knob.name, rule)?.map(knob::Value::Number),
+            Domain::Count(most) => {
+                self.integer(knob.name, 1, most.into())?.map(|count| knob::Value::Count(count as u32))
+            }
+            Domain::Flag => self.flag(knob.name)?.map(knob::Value::Flag),
+            Domain::Words(words) => {
+                let choices: Vec<_> = words.iter().map(|word| (*word, knob::Value::Word(word))).collect();
+                self.choice(knob.name, &choices)?
+            }
+        })
+    }
+
+    /// The values of some parameters that are given.
+    pub fn knobs(&mut self, knobs: &[Knob]) -> Result<knob::Settings, StudyError> {
+        let mut settings = knob::Settings::new();
+        for knob in knobs {
+            if let Some(value) = self.knob(knob)? {
+                settings.set(knob.name, value);
+            }
+        }
+        Ok(settings)
     }
 
     /// A whole number from `low` to `high`, or nothing.
@@ -252,11 +120,11 @@ impl<'a> Reader<'a> {
         self.integer(key, low, high)?.ok_or_else(|| self.missing(key, &expected))
     }
 
-    /// true or false.
-    pub fn flag_or(&mut self, key: &str, default: bool) -> Result<bool, StudyError> {
+    /// true or false, or nothing.
+    pub fn flag(&mut self, key: &str) -> Result<Option<bool>, StudyError> {
         match self.find(key) {
-            None => Ok(default),
-            Some(Node { value: Value::Flag(v), .. }) => Ok(*v),
+            None => Ok(None),
+            Some(Node { value: Value::Flag(v), .. }) => Ok(Some(*v)),
             Some(node) => Err(self.mistake(key, node, "write true or false")),
         }
     }
@@ -284,7 +152,7 @@ impl<'a> Reader<'a> {
             }
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
             if let Some(near) = nearest(word, &names) {
-                let expected = format!("did you mean \"{near}\"? The choices are {}", words(&names));
+                let expected = format!("did you mean \"{near}\"? The choices are {}", knob::quoted(&names));
                 return Err(self.mistake(key, node, &expected));
             }
         }
@@ -301,14 +169,12 @@ impl<'a> Reader<'a> {
         self.choice(key, choices)?.ok_or_else(|| self.missing(key, &one_of(choices)))
     }
 
-    /// A table, or nothing; `expected` says what else may stand there.
+    /// A table, or nothing.
     pub fn table(&mut self, key: &str) -> Result<Option<Reader<'a>>, StudyError> {
         let path = self.full(key);
         match self.find(key) {
             None => Ok(None),
-            Some(Node { value: Value::Table(table), place }) => {
-                Ok(Some(Reader { table, path, place: place.clone(), asked: Vec::new() }))
-            }
+            Some(Node { value: Value::Table(table), place }) => Ok(Some(Reader::new(table, path, place.clone()))),
             Some(node) => Err(self.mistake(key, node, &format!("it must be a table, written as [{path}]"))),
         }
     }
@@ -369,7 +235,7 @@ impl<'a> Reader<'a> {
 
     /// A pair of numbers, low before high.
     pub fn bounds(&mut self, key: &str) -> Result<Option<(f64, f64)>, StudyError> {
-        let expected = "write [low, high], two numbers from -1e12 to 1e12 with low clearly below high";
+        let expected = BOUNDS;
         let Some(node) = self.find(key) else { return Ok(None) };
         let number = |item: &Node| match item.value {
             Value::Integer(v) => Some(v as f64),
@@ -393,7 +259,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ends the table: a key nobody asked for is a mistake.
+    /// Ends the table: a key that was not read is a mistake.
     pub fn finish(self) -> Result<(), StudyError> {
         let Some(key) = self.table.keys().find(|key| !self.asked.contains(key)) else { return Ok(()) };
         let mut known: Vec<&str> = self.asked.iter().map(String::as_str).collect();
@@ -401,7 +267,7 @@ impl<'a> Reader<'a> {
         known.dedup();
         let hint = match nearest(key, &known) {
             Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("the keys here are {}", words(&known)),
+            None => format!("the keys here are {}", knob::quoted(&known)),
         };
         Err(self.error(key, format!("is not a key of this study; {hint}")))
     }
@@ -417,11 +283,7 @@ fn as_text(node: &Node) -> Option<String> {
 
 fn one_of<T>(choices: &[(&str, T)]) -> String {
     let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-    format!("write one of {}", words(&names))
-}
-
-fn words(names: &[&str]) -> String {
-    names.iter().map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ")
+    format!("write one of {}", knob::quoted(&names))
 }
 
 /// The known word that was probably meant.

@@ -1,0 +1,76 @@
+//! Step sizes.
+
+use crate::knob::{Domain, Knob, Scale, Settings, Value};
+use crate::rule;
+
+/// How a step size shrinks with the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decay {
+    /// eta
+    Constant,
+    /// eta/sqrt(n)
+    Sqrt,
+    /// eta/n
+    Inverse,
+}
+
+/// A step size eta(n).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepSize {
+    /// eta(1), unless a client has its own.
+    pub eta: f64,
+    /// How it shrinks.
+    pub decay: Decay,
+}
+
+const WORDS: &[&str] = &["constant", "sqrt", "inverse"];
+const DECAYS: [(&str, Decay); 3] = [("constant", Decay::Constant), ("sqrt", Decay::Sqrt), ("inverse", Decay::Inverse)];
+
+impl StepSize {
+    /// The knob `eta`, searched in this range.
+    pub(super) const fn eta_knob(search: Scale) -> Knob {
+        Knob { name: "eta", domain: Domain::Number(rule::POSITIVE), default: None, search: Some(search) }
+    }
+
+    /// The knob `decay`, searched among these words.
+    pub(super) const fn decay_knob(search: &'static [&'static str]) -> Knob {
+        Knob {
+            name: "decay",
+            domain: Domain::Words(WORDS),
+            default: Some(Value::Word("constant")),
+            search: Some(Scale::Words(search)),
+        }
+    }
+
+    /// From the settings `eta` and `decay`.
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { eta: settings.number("eta"), decay: settings.word("decay", &DECAYS) }
+    }
+
+    /// Adds the settings `eta` and `decay`.
+    pub(super) fn add_to(self, settings: Settings) -> Settings {
+        let (word, _) = DECAYS.iter().find(|(_, decay)| *decay == self.decay).expect("every decay has a word");
+        settings.with("eta", Value::Number(self.eta)).with("decay", Value::Word(word))
+    }
+
+    /// eta_k(n), with the client's own eta(1) if it has one.
+    pub fn at(self, round: u32, own: Option<f64>) -> f64 {
+        let n = f64::from(round);
+        let eta = own.unwrap_or(self.eta);
+        match self.decay {
+            Decay::Constant => eta,
+            Decay::Sqrt => eta / n.sqrt(),
+            Decay::Inverse => eta / n,
+        }
+    }
+}
+
+/// The knob `average`, a share of the rounds.
+pub(super) const fn average_knob(default: f64) -> Knob {
+    Knob {
+        name: "average",
+        domain: Domain::Number(rule::SHARE_OF_ROUNDS),
+        default: Some(Value::Number(default)),
+        search: Some(Scale::Linear(0.0, 1.0)),
+    }
+}

@@ -1,0 +1,344 @@
+//! The messages between peers, byte by byte. Every limit is a named constant.
+//!
+//! | kind | contents | bytes |
+//! |---|---|---|
+//! | 1 hello | the sender's study, its round, and the last frame it has from the receiver | fixed |
+//! | 2 round | w~_k(n) | 21 + 8 P, and 64 more where signed |
+//! | 3 final | the last release of some peer, forwarded | 101 + 8 P |
+//! | 4 done | the sender waits for no more last releases, because it has all or gave up | 3 |
+//!
+//! All numbers are little-endian. The connection identifies and authenticates the sender. A frame is decoded only if
+//! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
+//!
+//! **Signatures.** Every release of a peer extends a chain of hashes, c_n = H(c_(n-1), n, w~_k(n)). Every
+//! [`SIGN_EVERY`]th frame and the last one carry a signature of c_n, which therefore covers all frames up to it: a
+//! peer that sends two neighbours different releases in any round must sign two different c_n soon after, and the two
+//! signatures together prove it to anyone. A signature costs more than all other work of a round; signing rarely makes
+//! this cost negligible.
+//!
+//! **Receipts.** Every frame carries a short tag that only its author can check. A neighbour returns it in its hello:
+//! a peer whose state folder was restored from a backup learns in this way, from a proof that no other peer can make,
+//! that it has already sent releases that are not in its ledger.
+
+mod chain;
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+pub use chain::{Chain, next_head};
+
+use crate::bytes::{Reader, Writer, numbers};
+use crate::identity::{PublicId, TAG};
+use crate::study::{Limits, StudyDigest};
+
+/// The protocol version, which must be the same at both peers.
+pub const VERSION: u16 = 2;
+/// Frames of these rounds are signed: every one that this divides, and the last.
+pub const SIGN_EVERY: u32 = 64;
+/// Numbers in frames are no larger than this: beyond it a run has diverged, and sums of them could overflow.
+pub const LARGEST_VALUE: f64 = 1e30;
+/// The first bytes of a hello.
+const MAGIC: [u8; 4] = *b"UNDT";
+/// Bytes of a signature.
+const SIGNATURE: usize = 64;
+/// Bytes of a hash.
+const HASH: usize = 32;
+
+/// A hash over all that a peer has released up to some round.
+pub type Head = [u8; HASH];
+
+impl Limits {
+    /// Bytes of the longest frame; a longer one is refused before it is read.
+    pub fn longest(&self) -> usize {
+        HELLO.max(1 + 4 + HASH + 8 * self.features + SIGNATURE)
+    }
+
+    /// Bytes of the frame of a round.
+    pub fn frame(&self, round: u32) -> usize {
+        1 + 4 + 8 * self.features + TAG + if self.signs(round) { SIGNATURE } else { 0 }
+    }
+
+    /// Whether the frame of a round is signed.
+    pub fn signs(&self, round: u32) -> bool {
+        round > 0 && (round.is_multiple_of(SIGN_EVERY) || round == self.rounds)
+    }
+}
+
+/// Proof that a neighbour has a frame: what its author wrote into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Receipt {
+    /// The round; 0 if there is no frame yet.
+    pub round: u32,
+    /// The author's chain up to that frame.
+    pub head: Head,
+    /// The author's tag.
+    pub tag: [u8; TAG],
+}
+
+/// The first frame on a connection, in both directions. Sent again, it asks for whatever is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// The sender's study.
+    pub study: StudyDigest,
+    /// The sender's last round.
+    pub round: u32,
+    /// The last frame that the sender has from the receiver.
+    pub receipt: Receipt,
+    /// Whether the sender has dropped this edge.
+    pub dropped: bool,
+}
+
+const HELLO: usize = 1 + MAGIC.len() + 2 + StudyDigest::SIZE + 4 + (4 + HASH + TAG) + 1;
+
+/// A frame, decoded and within its limits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Message<'a> {
+    /// See [`Hello`].
+    Hello(Hello),
+    /// w~_k(n) of the sender.
+    Round(Release<'a>),
+    /// w~_k(T) of some author, forwarded by the sender.
+    Final(Final<'a>),
+    /// The sender waits for no more last releases.
+    Done {
+        /// Whether it has them all.
+        complete: bool,
+        /// Whether it has received the same from the receiver.
+        heard: bool,
+    },
+}
+
+/// The release of one round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Release<'a> {
+    /// n.
+    pub round: u32,
+    /// w~_k(n).
+    pub payload: Payload<'a>,
+    /// The author's tag.
+    pub tag: [u8; TAG],
+    /// The author's signature of its chain, where the round has one.
+    pub signature: Option<[u8; SIGNATURE]>,
+}
+
+/// The last release of a peer, with all that is needed to check it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Final<'a> {
+    /// The author.
+    pub author: u32,
+    /// The author's chain before it.
+    pub prior: Head,
+    /// w~_k(T).
+    pub payload: Payload<'a>,
+    /// The author's signature.
+    pub signature: [u8; SIGNATURE],
+}
+
+/// P numbers as received, none larger than [`LARGEST_VALUE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Payload<'a>(&'a [u8]);
+
+impl Payload<'_> {
+    /// The numbers.
+    pub fn values(&self) -> impl Iterator<Item = f64> {
+        numbers(self.0)
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.0
+    }
+}
+
+/// Bytes that are not a frame of this study.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// No such kind of frame.
+    #[error("a frame of unknown kind {0}")]
+    Kind(u8),
+    /// Not the length that the study gives to its kind.
+    #[error("a frame of kind {kind} with {found} bytes in place of {expected}")]
+    Size {
+        /// Its kind.
+        kind: u8,
+        /// The length that the study defines.
+        expected: usize,
+        /// The length received.
+        found: usize,
+    },
+    /// Not a hello of this protocol.
+    #[error("a hello that is not Undertone's")]
+    NotUndertone,
+    /// A hello of another version.
+    #[error("a hello of protocol version {0}, where this peer uses {VERSION}; run the same version of Undertone")]
+    Version(u16),
+    /// A number that is infinite, NaN, or too large.
+    #[error("a value that is infinite, not a number or too large for a model")]
+    NotFinite,
+    /// A round or an author that the study does not have.
+    #[error("a frame of a round or client that the study does not have")]
+    OutOfStudy,
+    /// A flag that is neither 0 nor 1.
+    #[error("a flag that is neither 0 nor 1")]
+    Flag,
+    /// It ends before its last field. The length is checked first, so this is never seen.
+    #[error("a frame that ends before its last field")]
+    Short,
+}
+
+/// A frame ready to send. Those of rounds come from the ledger alone, after their record is durable: there is no other way to
+/// make one.
+///
+/// ```
+/// # use undertone_core::{ledger::Sealed, message::Outgoing};
+/// fn frame(sealed: &Sealed) -> &Outgoing { sealed.frame() }
+/// ```
+///
+/// ```compile_fail
+/// # use undertone_core::message::Outgoing;
+/// fn frame(values: &[f64]) -> Outgoing { Outgoing(values.iter().flat_map(|v| v.to_le_bytes()).collect()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing(Arc<[u8]>);
+
+impl Outgoing {
+    /// The frame's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The frame, for a transport that keeps it until it is sent.
+    pub fn shared(&self) -> Arc<[u8]> {
+        self.0.clone()
+    }
+}
+
+/// true for 1, false for 0.
+fn flag(reader: &mut Reader) -> Result<bool, Malformed> {
+    match reader.u8() {
+        Some(0) => Ok(false),
+        Some(1) => Ok(true),
+        _ => Err(Malformed::Flag),
+    }
+}
+
+/// P numbers within their limit.
+fn payload<'a>(reader: &mut Reader<'a>, features: usize) -> Result<Payload<'a>, Malformed> {
+    let payload = Payload(reader.take(8 * features).ok_or(Malformed::Short)?);
+    // Written so that NaN fails.
+    if payload.values().all(|v| v.abs() <= LARGEST_VALUE) { Ok(payload) } else { Err(Malformed::NotFinite) }
+}
+
+/// Decodes one frame.
+pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malformed> {
+    let Some((&kind, body)) = frame.split_first() else {
+        return Err(Malformed::Size { kind: 0, expected: 1, found: 0 });
+    };
+    let payload = 8 * limits.features;
+    let round = Reader::new(body).u32().unwrap_or(0);
+    let expected = match kind {
+        1 => HELLO,
+        2 => 1 + 4 + payload + TAG + if limits.signs(round) { SIGNATURE } else { 0 },
+        3 => 1 + 4 + HASH + payload + SIGNATURE,
+        4 => 3,
+        other => return Err(Malformed::Kind(other)),
+    };
+    // A hello of another version may have another length, and the version is the better answer.
+    if kind == 1 {
+        let (magic, rest) = body.split_at(MAGIC.len().min(body.len()));
+        if magic != MAGIC {
+            return Err(Malformed::NotUndertone);
+        }
+        match Reader::new(rest).u16() {
+            Some(VERSION) => {}
+            Some(other) => return Err(Malformed::Version(other)),
+            None => return Err(Malformed::NotUndertone),
+        }
+    }
+    if frame.len() != expected {
+        return Err(Malformed::Size { kind, expected, found: frame.len() });
+    }
+    let mut reader = Reader::new(body);
+    match kind {
+        1 => decode_hello(&mut reader).map(Message::Hello),
+        2 => decode_round(&mut reader, limits).map(Message::Round),
+        3 => decode_final(&mut reader, limits).map(Message::Final),
+        _ => Ok(Message::Done { complete: flag(&mut reader)?, heard: flag(&mut reader)? }),
+    }
+}
+
+fn decode_hello(reader: &mut Reader) -> Result<Hello, Malformed> {
+    let hello = (|| {
+        reader.take(MAGIC.len() + 2)?;
+        let (study, round) = (StudyDigest::from_bytes(&reader.array()?), reader.u32()?);
+        let receipt = Receipt { round: reader.u32()?, head: reader.array()?, tag: reader.array()? };
+        Some(Hello { study, round, receipt, dropped: false })
+    })();
+    Ok(Hello { dropped: flag(reader)?, ..hello.ok_or(Malformed::Short)? })
+}
+
+fn decode_round<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Release<'a>, Malformed> {
+    let round = reader.u32().ok_or(Malformed::Short)?;
+    if round == 0 || round > limits.rounds {
+        return Err(Malformed::OutOfStudy);
+    }
+    let payload = payload(reader, limits.features)?;
+    let tag = reader.array().ok_or(Malformed::Short)?;
+    let signature = match limits.signs(round) {
+        true => Some(reader.array().ok_or(Malformed::Short)?),
+        false => None,
+    };
+    Ok(Release { round, payload, tag, signature })
+}
+
+fn decode_final<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Final<'a>, Malformed> {
+    let author = reader.u32().ok_or(Malformed::Short)?;
+    if author as usize >= limits.clients {
+        return Err(Malformed::OutOfStudy);
+    }
+    let prior = reader.array().ok_or(Malformed::Short)?;
+    let payload = payload(reader, limits.features)?;
+    Ok(Final { author, prior, payload, signature: reader.array().ok_or(Malformed::Short)? })
+}
+
+impl Hello {
+    /// As it travels.
+    pub fn encode(&self) -> Outgoing {
+        let mut w = Writer::with_capacity(HELLO);
+        w.u8(1);
+        w.bytes(&MAGIC);
+        w.bytes(&VERSION.to_le_bytes());
+        w.bytes(self.study.as_bytes());
+        w.u32(self.round);
+        w.u32(self.receipt.round);
+        w.bytes(&self.receipt.head);
+        w.bytes(&self.receipt.tag);
+        w.u8(self.dropped.into());
+        Outgoing(w.into_bytes().into())
+    }
+}
+
+impl Final<'_> {
+    /// As it travels.
+    pub fn encode(&self) -> Outgoing {
+        let mut w = Writer::with_capacity(1 + 4 + HASH + self.payload.0.len() + SIGNATURE);
+        w.u8(3);
+        w.u32(self.author);
+        w.bytes(&self.prior);
+        w.bytes(self.payload.0);
+        w.bytes(&self.signature);
+        Outgoing(w.into_bytes().into())
+    }
+
+    /// Whether its author signed it.
+    pub fn verifies(&self, chain: &Chain, author: &PublicId, rounds: u32) -> bool {
+        let head = next_head(&self.prior, rounds, self.payload.0);
+        author.verifies(&chain.vouched(rounds, &head), &self.signature)
+    }
+}
+
+/// A done frame.
+pub fn done(complete: bool, heard: bool) -> Outgoing {
+    Outgoing(Arc::new([4, complete.into(), heard.into()]))
+}

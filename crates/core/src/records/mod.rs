@@ -1,0 +1,220 @@
+//! One client's records, laid out for the gradient kernel, and the kernel.
+//!
+//! Four records are interleaved: x_1 of all four, x_2 of all four, ..., then their targets, then their slope
+//! limits. One vector instruction then processes four records without shuffling. The last group holds only the remaining
+//! records, interleaved in the same way but fewer at a time; a few spare numbers at the end let it
+//! be read four at a time too.
+//!
+//! Floating-point sums depend on their order, so the order is part of the definition: record j belongs to lane j mod
+//! 4, a lane sums its records in file order, and the four lane sums are added as (0+1)+(2+3). Fused multiply-add is
+//! never used. Every instruction set therefore produces the same bits.
+
+mod kernel;
+
+use kernel::{Gradient, Groups, MeanLoss};
+
+use crate::loss::{AnyLoss, with_loss};
+use crate::privacy::{Clip, Clipping, Sensitivity};
+use crate::simd::{LANES, dispatch};
+
+/// Numbers kept per record besides the features: the target and the slope limit.
+const EXTRA: usize = 2;
+
+/// How many numbers `records` records of `features` features take: what they hold, what reading the last of them four
+/// at a time needs, and up to the end of a cache line.
+pub fn size(records: usize, features: usize) -> usize {
+    const LINE: usize = 8;
+    (records * (features + EXTRA) + (records.next_multiple_of(LANES) - records)).next_multiple_of(LINE)
+}
+
+/// Where number `slot` of record `j` lies.
+fn position(j: usize, slot: usize, records: usize, features: usize) -> usize {
+    let (group, lane) = (j / LANES, j % LANES);
+    let width = LANES.min(records - group * LANES);
+    group * LANES * (features + EXTRA) + slot * width + lane
+}
+
+/// Writes record `j` of `records` into a client's storage.
+///
+/// With an enforced clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is larger than
+/// any slope, but finite, so that zero times it is zero.
+pub fn store(storage: &mut [f64], records: usize, j: usize, x: &[f64], y: f64, clipping: Clipping) {
+    let features = x.len();
+    for (p, &v) in x.iter().enumerate() {
+        storage[position(j, p, records, features)] = v;
+    }
+    let limit = clipping.enforced().map_or(f64::MAX, |clip| slope_limit(x, clip));
+    storage[position(j, features, records, features)] = y;
+    storage[position(j, features + 1, records, features)] = limit;
+}
+
+/// c1/||x||, always finite; zero for x = 0, whose gradient is zero whatever the slope.
+fn slope_limit(x: &[f64], clip: Clip) -> f64 {
+    // Scaled by the largest entry, so that the squares neither overflow nor vanish.
+    let largest = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    if largest == 0.0 {
+        return 0.0;
+    }
+    let norm = largest * x.iter().map(|v| (v / largest) * (v / largest)).sum::<f64>().sqrt();
+    (clip.get() / norm).min(f64::MAX)
+}
+
+/// One client's records with the memory they lie in, and the clip that they were stored with.
+#[derive(Clone)]
+pub struct Dataset {
+    storage: Vec<f64>,
+    records: usize,
+    features: usize,
+    clipping: Clipping,
+}
+
+impl Dataset {
+    /// From rows of `features` numbers, one after the other, and their targets; at least one.
+    pub fn new(rows: &[f64], targets: &[f64], features: usize, clipping: Clipping) -> Self {
+        let records = targets.len();
+        let mut storage = vec![0.0; size(records, features)];
+        for ((j, x), y) in rows.chunks_exact(features).enumerate().zip(targets) {
+            store(&mut storage, records, j, x, *y, clipping);
+        }
+        Self { storage, records, features, clipping }
+    }
+
+    /// A view of them.
+    pub fn records(&self) -> Records<'_> {
+        Records::new(&self.storage, self.records, self.features, self.clipping)
+    }
+}
+
+/// A view of one client's records.
+#[derive(Clone, Copy)]
+pub struct Records<'a> {
+    storage: &'a [f64],
+    records: usize,
+    features: usize,
+    clipping: Clipping,
+}
+
+/// Working space that the kernels reuse from client to client.
+#[derive(Debug, Default, Clone)]
+pub struct Scratch {
+    slopes: Vec<f64>,
+    /// One vector of the algorithm's own.
+    pub(crate) vector: Vec<f64>,
+    /// The public part of a step.
+    pub(crate) public: Vec<f64>,
+}
+
+impl<'a> Records<'a> {
+    /// Views storage filled by [`store`] with the same clipping.
+    ///
+    /// # Panics
+    /// If the length is not `size(records, features)` or there are no records: both are checked when data is loaded.
+    pub fn new(storage: &'a [f64], records: usize, features: usize, clipping: Clipping) -> Self {
+        assert!(records > 0 && storage.len() == size(records, features), "storage does not match its shape");
+        Self { storage, records, features, clipping }
+    }
+
+    /// What the records were stored with.
+    #[inline]
+    pub fn clipping(self) -> Clipping {
+        self.clipping
+    }
+
+    /// How far replacing one record can move the mean gradient: 2 c1/M. Without a clip there is no bound.
+    #[inline]
+    pub fn gradient_sensitivity(self) -> Option<Sensitivity> {
+        self.clipping.clip().map(|clip| Sensitivity::of_clipped_mean(clip, self.records))
+    }
+
+    /// M, the number of records.
+    pub fn len(self) -> usize {
+        self.records
+    }
+
+    /// A client always has records.
+    pub fn is_empty(self) -> bool {
+        false
+    }
+
+    /// P, the number of features.
+    pub fn features(self) -> usize {
+        self.features
+    }
+
+    /// Copies the features of record `j` to `x` and returns its target and slope limit.
+    pub fn read(self, j: usize, x: &mut [f64]) -> (f64, f64) {
+        let at = |slot| self.storage[position(j, slot, self.records, self.features)];
+        for (p, v) in x.iter_mut().enumerate() {
+            *v = at(p);
+        }
+        (at(self.features), at(self.features + 1))
+    }
+
+    /// `scale` times the mean clipped gradient at `w`: (scale/M) sum_j clamp(slope_j, limit_j) x_j, written to `out`.
+    ///
+    /// This is the only code that turns records into messages, and it includes the clip.
+    pub fn gradient(self, loss: AnyLoss, w: &[f64], scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
+        let slopes = self.slopes(scratch);
+        with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, scale, slopes, out }));
+    }
+
+    /// The mean loss at `w`, unclipped: (1/M) sum_j loss(x_j.w, y_j).
+    pub fn mean_loss(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch) -> f64 {
+        let z = self.slopes(scratch);
+        with_loss!(loss, loss => dispatch(MeanLoss { records: self, loss, w, z }))
+    }
+
+    /// Room for one number per record, in whole groups.
+    fn slopes(self, scratch: &mut Scratch) -> &mut [f64] {
+        scratch.slopes.resize(self.records.next_multiple_of(LANES), 0.0);
+        &mut scratch.slopes
+    }
+
+    /// The full groups, and the last one, which may hold fewer records or none.
+    #[inline(always)]
+    fn groups(self) -> (Groups<'a, true>, Groups<'a, false>) {
+        let Records { records, features, storage, .. } = self;
+        let full = records / LANES * LANES;
+        let (main, tail) = storage.split_at(full * (features + EXTRA));
+        (Groups { numbers: main, features, width: LANES }, Groups { numbers: tail, features, width: records - full })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loss::{Absolute, Logistic, Squared};
+    use crate::simd::{Baseline, Kernel};
+
+    /// The dispatched code and the baseline must agree to the last bit.
+    #[test]
+    fn dispatch_does_not_change_a_bit() {
+        let mut state = 1u64;
+        let mut number = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+        };
+        for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)] {
+            let clipping = Clipping::Enforced(Clip::new(0.8).unwrap());
+            let mut storage = vec![0.0; size(count, features)];
+            for j in 0..count {
+                let x: Vec<f64> = (0..features).map(|_| number()).collect();
+                store(&mut storage, count, j, &x, number(), clipping);
+            }
+            let records = Records::new(&storage, count, features, clipping);
+            let w: Vec<f64> = (0..features).map(|_| number()).collect();
+            for loss in [AnyLoss::Absolute(Absolute), AnyLoss::Squared(Squared), AnyLoss::Logistic(Logistic)] {
+                let mut scratch = Scratch::default();
+                let (mut best, mut plain) = (vec![0.0; features], vec![0.0; features]);
+                records.gradient(loss, &w, 1.0, &mut scratch, &mut best);
+                let slopes = records.slopes(&mut scratch);
+                with_loss!(loss, loss => Gradient { records, loss, w: &w, scale: 1.0, slopes, out: &mut plain }.run(Baseline));
+                assert!(best.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
+                let best = records.mean_loss(loss, &w, &mut scratch);
+                let z = records.slopes(&mut scratch);
+                let plain = with_loss!(loss, loss => MeanLoss { records, loss, w: &w, z }.run(Baseline));
+                assert_eq!(best.to_bits(), plain.to_bits());
+            }
+        }
+    }
+}

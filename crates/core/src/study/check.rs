@@ -1,0 +1,340 @@
+//! The check of a study: from what is written to what cannot be wrong.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::*;
+use crate::algorithm::{self, Algorithm};
+use crate::graph::GraphSpec;
+use crate::knob::{self, Settings};
+use crate::loss::AnyLoss;
+use crate::privacy::{Budget, Clip, Delta, Epsilon, Rho, Schedule};
+use crate::problem::Problem;
+use crate::regularizer::Regularizer;
+use crate::rule::{self, Rule};
+use crate::schema::{ColumnKind, Schema};
+
+impl StudySpec {
+    /// Checks everything, and computes what follows from it.
+    pub fn check(&self) -> Result<Study, StudyError> {
+        self.check_facts()?;
+        let mut spec = self.clone();
+        let algorithm = self.check_algorithm(&mut spec)?;
+        let features = self.features();
+        if let Some(reason) = algorithm.refuses(&self.assumed_problem(), features, self.rounds) {
+            return Err(StudyError::at("algorithm", format!("cannot solve this problem: {reason}")));
+        }
+        if self.clients.values().any(|c| c.eta.is_some()) && !algorithm.takes_own_eta() {
+            let name = algorithm.name();
+            return Err(StudyError::at(
+                "client",
+                format!("gives a client its own eta, which {name} does not take; remove it"),
+            ));
+        }
+        let privacy = match &mut spec.privacy {
+            Some(privacy) => Some(self.check_privacy(privacy, &*algorithm)?),
+            None => None,
+        };
+        let digest = StudyDigest::of(&spec);
+        Ok(Study { spec, algorithm, privacy, features, digest })
+    }
+
+    /// Checks all that does not depend on the algorithm: what planning needs of a study whose algorithm is open.
+    pub fn check_facts(&self) -> Result<(), StudyError> {
+        count("rounds", u64::from(self.rounds), 1, MOST_ROUNDS)?;
+        count("seed", self.seed, 0, i64::MAX)?;
+        settings("problem", &self.loss.settings(), self.loss.knobs())?;
+        let (l1, l2) = match self.regularizer {
+            RegularizerSpec::Public(regularizer) => regularizer.weights(),
+            RegularizerSpec::PaperRule { l2 } => (0.0, l2),
+        };
+        for (key, value) in [("problem.lambda", self.lambda), ("problem.lambda1", l1), ("problem.lambda2", l2)] {
+            number(key, value, rule::NOT_NEGATIVE)?;
+        }
+        self.check_data()?;
+        check_graph(&self.graph)?;
+        self.check_simulation()?;
+        self.check_clients()?;
+        if let Some(relay) = &self.relay
+            && !relay.starts_with("https://")
+            && !relay.starts_with("http://")
+        {
+            return Err(StudyError::at("network.relay", "is not the address of a relay; write \"https://host\""));
+        }
+        if let Some(plan) = &self.plan {
+            plan.clients.map_or(Ok(()), |clients| count("plan.clients", clients as u64, 2, MOST_CLIENTS))?;
+            counts("plan.records", &plan.records)?;
+            number("plan.noise", plan.noise, rule::NOT_NEGATIVE)?;
+        }
+        self.check_privacy_facts()
+    }
+
+    fn check_privacy_facts(&self) -> Result<(), StudyError> {
+        let Some(privacy) = &self.privacy else {
+            return match self.clients.iter().find(|(_, c)| c.phi1.is_some()) {
+                Some((name, _)) => Err(StudyError::at(
+                    "client",
+                    format!("\"{name}\" has a phi1, but privacy is off; remove one of them"),
+                )),
+                None => Ok(()),
+            };
+        };
+        number("privacy.delta", privacy.delta, rule::BETWEEN_ZERO_AND_ONE)?;
+        match privacy.budget {
+            BudgetSpec::Epsilon(epsilon) => number("privacy.epsilon", epsilon, rule::POSITIVE)?,
+            BudgetSpec::First(phi1) => number("privacy.phi1", phi1, rule::POSITIVE)?,
+        }
+        privacy.clip.map_or(Ok(()), |clip| number("privacy.clip", clip, rule::POSITIVE))?;
+        privacy.tau.map_or(Ok(()), |tau| number("privacy.tau", tau, rule::ABOVE_ZERO_TO_ONE))
+    }
+
+    fn check_algorithm(&self, spec: &mut StudySpec) -> Result<Arc<dyn Algorithm>, StudyError> {
+        let AlgorithmSpec::Named { name, settings: given } = &self.algorithm else {
+            return Err(StudyError::at(
+                "algorithm",
+                "= \"auto\" is not resolved yet; `undertone plan` writes a study that is",
+            ));
+        };
+        let entry = algorithm::find(name).ok_or_else(|| {
+            let known: Vec<&str> = algorithm::registry().map(|entry| entry.name).collect();
+            let choices = knob::quoted(&known);
+            StudyError::at("algorithm.name", format!("= \"{name}\" is not possible; write one of {choices}"))
+        })?;
+        let full = settings("algorithm", given, entry.knobs)?;
+        let algorithm = (entry.build)(&full);
+        spec.algorithm = AlgorithmSpec::Named { name: name.clone(), settings: full };
+        Ok(algorithm)
+    }
+
+    /// The typed promise, with the schedule of all rounds; fills in the defaults of `privacy`.
+    fn check_privacy(&self, privacy: &mut PrivacySpec, algorithm: &dyn Algorithm) -> Result<Privacy, StudyError> {
+        let clip = privacy
+            .clip
+            .ok_or_else(|| StudyError::at("privacy.clip", format!("is missing; {}", knob::CLIP.domain.expected())))?;
+        let tau = *privacy.tau.get_or_insert(1.0);
+        let unit = |e| StudyError::at("privacy", e);
+        let (clip, delta) = (Clip::new(clip).map_err(unit)?, Delta::new(privacy.delta).map_err(unit)?);
+        let budget = match privacy.budget {
+            BudgetSpec::Epsilon(epsilon) => Budget::Epsilon(Epsilon::new(epsilon).map_err(unit)?),
+            BudgetSpec::First(phi1) => Budget::First(Rho::new(phi1).map_err(unit)?),
+        };
+        let touches = |n: u32| algorithm.touches_records(n, self.rounds);
+        let data_rounds = (1..=self.rounds).filter(|&n| touches(n)).count() as u32;
+        let costs = budget
+            .schedule(privacy.accountant, delta, data_rounds, tau)
+            .map_err(|e| StudyError::at("privacy", format!("cannot be kept: {e}")))?;
+        let schedule = Arc::new(costs.spread(self.rounds, touches));
+        let mut exposure = 1.0f64;
+        for (name, client) in &self.clients {
+            let Some(phi1) = client.phi1 else { continue };
+            // A client's own phi(1) must be as representable in every round as the common one.
+            let own = Rho::new(phi1).map_err(unit)?;
+            Schedule::geometric_from_first(own, data_rounds, tau)
+                .map_err(|e| StudyError::at("client", format!("\"{name}\" has a phi1 that cannot be kept: {e}")))?;
+            exposure = exposure.max(phi1 / schedule.phi(1).get());
+        }
+        let PrivacySpec { accountant, noise, .. } = *privacy;
+        Ok(Privacy { clip, budget, delta, accountant, noise, schedule, exposure })
+    }
+
+    /// The problem as far as an algorithm has to know it before there is data: the paper's rule gives some l1.
+    fn assumed_problem(&self) -> Problem {
+        self.problem_with(match self.regularizer {
+            RegularizerSpec::Public(regularizer) => regularizer,
+            RegularizerSpec::PaperRule { l2 } => Regularizer::ElasticNet { l1: 1.0, l2 },
+        })
+    }
+
+    pub(super) fn problem_with(&self, regularizer: Regularizer) -> Problem {
+        let intercept = self.schema().is_some_and(|schema| schema.intercept);
+        Problem { loss: self.loss, regularizer, lambda: self.lambda, intercept }
+    }
+
+    fn check_data(&self) -> Result<(), StudyError> {
+        match &self.data {
+            DataSpec::Synthetic { clients, records, features, noise, condition } => {
+                count("data.clients", *clients as u64, 2, MOST_CLIENTS)?;
+                one_or_each("data.records", records, *clients)?;
+                count("data.features", *features as u64, 1, MOST_FEATURES)?;
+                number("data.noise", *noise, rule::NOT_NEGATIVE)?;
+                number("data.condition", *condition, rule::AT_LEAST_ONE)?;
+                check_size(*clients, records, *features)
+            }
+            DataSpec::Files { layout, schema, .. } => {
+                match layout {
+                    Layout::StandIn { clients, records, noise } => {
+                        if clients.len() < 2 || !distinct(clients) {
+                            let message = "must be at least two, with different names";
+                            return Err(StudyError::at("data.clients", message));
+                        }
+                        one_or_each("data.records", records, clients.len())?;
+                        number("data.noise", *noise, rule::NOT_NEGATIVE)?;
+                    }
+                    Layout::Split(clients) => count("data.clients", *clients as u64, 2, MOST_CLIENTS)?,
+                    Layout::Folder | Layout::Column(_) => {}
+                }
+                check_schema(schema, self.loss)
+            }
+        }
+    }
+
+    fn check_simulation(&self) -> Result<(), StudyError> {
+        let Simulation { trials, metrics_every, .. } = self.simulation;
+        count("simulation.trials", trials.into(), 1, MOST_TRIALS)?;
+        count("simulation.metrics_every", metrics_every.into(), 1, MOST_ROUNDS)?;
+        let measured = u64::from(self.rounds.div_ceil(metrics_every)) * u64::from(trials);
+        if measured > MOST_MEASUREMENTS {
+            let message =
+                format!("would measure {measured} rounds in all, more than {MOST_MEASUREMENTS}; raise metrics_every");
+            return Err(StudyError::at("simulation", message));
+        }
+        Ok(())
+    }
+
+    fn check_clients(&self) -> Result<(), StudyError> {
+        for (name, client) in &self.clients {
+            let key = |part: &str| format!("client.{name}.{part}");
+            client.eta.map_or(Ok(()), |eta| number(&key("eta"), eta, rule::POSITIVE))?;
+            client.phi1.map_or(Ok(()), |phi1| number(&key("phi1"), phi1, rule::POSITIVE))?;
+            if client.address.as_deref().is_some_and(|address| !is_address(address)) {
+                let message = "is not an address; write \"host:port\", such as \"10.0.0.7:4700\"";
+                return Err(StudyError::at(key("address"), message));
+            }
+            let before = self.clients.iter().take_while(|(other, _)| *other != name);
+            if let Some((other, _)) = before.into_iter().find(|(_, c)| client.id.is_some() && c.id == client.id) {
+                let message = format!("has the id of \"{other}\"; every client needs a key of its own");
+                return Err(StudyError::at(format!("client.{name}"), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number that keeps a rule.
+fn number(key: &str, value: f64, rule: Rule) -> Result<(), StudyError> {
+    match rule.holds(value) {
+        true => Ok(()),
+        false => Err(StudyError::at(key, format!("= {value} is not possible; {}", rule.expected))),
+    }
+}
+
+/// A whole number inside a range.
+fn count(key: &str, value: u64, low: i64, high: i64) -> Result<(), StudyError> {
+    match i64::try_from(value).is_ok_and(|value| (low..=high).contains(&value)) {
+        true => Ok(()),
+        false => {
+            Err(StudyError::at(key, format!("= {value} is not possible; write a whole number from {low} to {high}")))
+        }
+    }
+}
+
+/// Numbers of records, at least one.
+fn counts(key: &str, records: &[usize]) -> Result<(), StudyError> {
+    if records.is_empty() {
+        return Err(StudyError::at(key, "is empty; write one number for all or one for each"));
+    }
+    records.iter().try_for_each(|&m| count(key, m as u64, 1, MOST_RECORDS))
+}
+
+/// Numbers of records, one for all or one for each of so many clients.
+fn one_or_each(key: &str, records: &[usize], clients: usize) -> Result<(), StudyError> {
+    counts(key, records)?;
+    if records.len() != 1 && records.len() != clients {
+        let message =
+            format!("lists {} numbers for {clients} clients; write one for all or one for each", records.len());
+        return Err(StudyError::at(key, message));
+    }
+    Ok(())
+}
+
+/// A data set that no machine can hold is refused before it is drawn.
+fn check_size(clients: usize, records: &[usize], features: usize) -> Result<(), StudyError> {
+    let all: f64 =
+        if records.len() == 1 { records[0] as f64 * clients as f64 } else { records.iter().map(|&r| r as f64).sum() };
+    if all * (features + 2) as f64 * 8.0 > 1e13 {
+        let message = format!(
+            "times records times features is {all:e} records of {features} features, more than 10 terabytes; ask for less"
+        );
+        return Err(StudyError::at("data.clients", message));
+    }
+    Ok(())
+}
+
+/// Values of parameters, complete.
+fn settings(table: &str, given: &Settings, knobs: &[knob::Knob]) -> Result<Settings, StudyError> {
+    given.complete(knobs).map_err(|e| StudyError::at(format!("{table}.{}", e.name), e.message))
+}
+
+fn check_graph(graph: &GraphSpec) -> Result<(), StudyError> {
+    match graph {
+        GraphSpec::Random { mean_degree } => number("graph.mean_degree", *mean_degree, rule::POSITIVE),
+        GraphSpec::SmallWorld { degree, rewire } => {
+            count("graph.degree", *degree as u64, 2, MOST_CLIENTS)?;
+            number("graph.rewire", *rewire, rule::ZERO_TO_ONE)
+        }
+        GraphSpec::Regular { degree } => count("graph.degree", *degree as u64, 1, MOST_CLIENTS),
+        _ => Ok(()),
+    }
+}
+
+/// Whether no word is there twice.
+pub(super) fn distinct(words: &[String]) -> bool {
+    let set: HashSet<_> = words.iter().collect();
+    set.len() == words.len()
+}
+
+/// Whether the columns can be learned from with this loss.
+pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyError> {
+    let mut names: Vec<String> = schema.features.iter().map(|column| column.name.clone()).collect();
+    names.push(schema.target.name.clone());
+    if names.len() < 2 || !distinct(&names) {
+        let message = "must list at least one column, each once, and not the target";
+        return Err(StudyError::at("data.features", message));
+    }
+    for column in schema.features.iter().chain([&schema.target]) {
+        match &column.kind {
+            ColumnKind::Number { low, high } => {
+                // A range so narrow that scaling by its width would lose all digits is a mistake too.
+                let narrow = (1e-9 * low.abs().max(high.abs())).max(1e-100);
+                if *low < -rule::LARGEST
+                    || *high > rule::LARGEST
+                    || (high - low).partial_cmp(&narrow).is_none_or(|o| o.is_le())
+                {
+                    let message = format!("= [{low}, {high}] is not possible; {}", toml::BOUNDS);
+                    return Err(StudyError::at(format!("data.bounds.{}", column.name), message));
+                }
+            }
+            ColumnKind::Category(words) if words.len() < 2 || !distinct(words) => {
+                let message = "must list at least two different words";
+                return Err(StudyError::at(format!("data.categories.{}", column.name), message));
+            }
+            ColumnKind::Category(_) => {}
+        }
+    }
+    match &schema.target.kind {
+        ColumnKind::Category(_) if !loss.is_classification() => {
+            let message = format!("has categories, but the {} loss needs a number; give it bounds", loss.name());
+            return Err(StudyError::at("data.target", message));
+        }
+        ColumnKind::Category(words) if words.len() != 2 => {
+            let message = format!("has {} categories; classification here needs exactly two", words.len());
+            return Err(StudyError::at("data.target", message));
+        }
+        _ => {}
+    }
+    let mut names = schema.feature_names();
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => {
+            Err(StudyError::at("data.features", format!("give the feature \"{}\" twice; rename a column", pair[0])))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether text has the form host:port; whether the host exists is known only when it is dialled.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let bracketed = host.starts_with('[') && host.ends_with(']');
+    !host.is_empty() && (bracketed || !host.contains(':')) && port.parse::<u16>().is_ok_and(|p| p > 0)
+}

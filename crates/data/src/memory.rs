@@ -1,0 +1,142 @@
+//! Tables in memory: slices with column names, or an Arrow record batch.
+
+use std::borrow::Cow;
+
+use undertone_core::schema::Cell;
+
+use crate::DataError;
+use crate::table::{Each, columns};
+
+/// A table in memory, column by column.
+///
+/// ```
+/// use undertone_data::MemoryTable;
+///
+/// let rows = [54.0, 12.5, 61.0, 9.0];
+/// let table = MemoryTable::from_rows(&["age", "days"], &rows)?.with_words("sex", &["f", "m"])?;
+/// assert_eq!(table.len(), 2);
+/// # Ok::<(), undertone_data::DataError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MemoryTable {
+    columns: Vec<(String, Values)>,
+    rows: usize,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Values {
+    /// NaN for a missing cell.
+    Numbers(Vec<f64>),
+    Words(Vec<Option<String>>),
+}
+
+impl MemoryTable {
+    /// From numbers that lie row after row.
+    pub fn from_rows<T: Into<f64> + Copy>(names: &[&str], values: &[T]) -> Result<Self, DataError> {
+        let width = names.len();
+        if width == 0 || !values.len().is_multiple_of(width) {
+            let message = format!("has {} values, which do not fill rows of {width} columns", values.len());
+            return Err(DataError::new("table", message));
+        }
+        let column = |i: usize| values.iter().skip(i).step_by(width).map(|v| (*v).into()).collect();
+        let columns = names.iter().enumerate().map(|(i, name)| (name.to_string(), Values::Numbers(column(i))));
+        Ok(Self { columns: columns.collect(), rows: values.len() / width })
+    }
+
+    /// From columns of numbers.
+    pub fn from_columns<T: Into<f64> + Copy>(columns: &[(&str, &[T])]) -> Result<Self, DataError> {
+        columns.iter().try_fold(Self::default(), |table, (name, values)| table.with_numbers(name, values))
+    }
+
+    /// The same with one more column of numbers.
+    pub fn with_numbers<T: Into<f64> + Copy>(self, name: &str, values: &[T]) -> Result<Self, DataError> {
+        self.with(name, values.len(), Values::Numbers(values.iter().map(|v| (*v).into()).collect()))
+    }
+
+    /// The same with one more column of words.
+    pub fn with_words<T: AsRef<str>>(self, name: &str, words: &[T]) -> Result<Self, DataError> {
+        self.with(name, words.len(), Values::Words(words.iter().map(|w| Some(w.as_ref().to_string())).collect()))
+    }
+
+    fn with(mut self, name: &str, rows: usize, values: Values) -> Result<Self, DataError> {
+        if !self.columns.is_empty() && rows != self.rows {
+            let message = format!("has {rows} rows where the columns before it have {}", self.rows);
+            return Err(DataError::new(format!("column \"{name}\""), message));
+        }
+        self.rows = rows;
+        self.columns.push((name.into(), values));
+        Ok(self)
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Hands the wanted columns of each row, in the wanted order, to `each`; `title` names the table in messages.
+    pub(crate) fn read(&self, title: &str, wanted: &[&str], each: Each) -> Result<(), DataError> {
+        let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
+        let places = columns(title, &head, wanted)?;
+        for row in 0..self.rows {
+            let cell = |&i: &usize| match &self.columns[i].1 {
+                Values::Numbers(values) if values[row].is_nan() => Cell::Missing,
+                Values::Numbers(values) => Cell::Number(values[row]),
+                Values::Words(words) => words[row].as_deref().map_or(Cell::Missing, |w| Cell::Text(Cow::Borrowed(w))),
+            };
+            let cells: Vec<Cell> = places.iter().map(cell).collect();
+            each(&cells, &|| format!("{title}: row {}", row + 1))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "arrow")]
+mod arrow {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Float64Type;
+    use arrow_array::{Array, RecordBatch};
+    use arrow_cast::cast;
+    use arrow_schema::DataType;
+
+    use super::{MemoryTable, Values};
+    use crate::DataError;
+
+    impl MemoryTable {
+        /// From an Arrow record batch: numbers and booleans become numbers, strings (also dictionaries of them) words; nulls
+        /// are missing cells.
+        pub fn from_arrow(batch: &RecordBatch) -> Result<Self, DataError> {
+            let schema = batch.schema();
+            let mut table = Self { columns: Vec::new(), rows: batch.num_rows() };
+            for (field, array) in schema.fields().iter().zip(batch.columns()) {
+                table.columns.push((field.name().clone(), values(field.name(), array)?));
+            }
+            Ok(table)
+        }
+    }
+
+    fn values(name: &str, array: &dyn Array) -> Result<Values, DataError> {
+        let unusable = || {
+            let kind = array.data_type();
+            DataError::new(format!("column \"{name}\""), format!("holds {kind}, which is neither a number nor text"))
+        };
+        let converted = |kind: &DataType| cast(array, kind).map_err(|_| unusable());
+        let is_text = |kind: &DataType| matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let kind = array.data_type();
+        let text = is_text(kind) || matches!(kind, DataType::Dictionary(_, inner) if is_text(inner));
+        if text {
+            let words = converted(&DataType::Utf8)?;
+            return Ok(Values::Words(words.as_string::<i32>().iter().map(|w| w.map(str::to_string)).collect()));
+        }
+        if !(kind.is_numeric() || matches!(kind, DataType::Boolean)) {
+            return Err(unusable());
+        }
+        let numbers = converted(&DataType::Float64)?;
+        let numbers = numbers.as_primitive::<Float64Type>().iter();
+        Ok(Values::Numbers(numbers.map(|v| v.unwrap_or(f64::NAN)).collect()))
+    }
+}

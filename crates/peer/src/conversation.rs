@@ -1,0 +1,188 @@
+//! The loop between a node, its network and its observer.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use undertone_core::ledger::Disk;
+use undertone_core::node::{Event, News, Node};
+use undertone_core::watch::Cancel;
+
+use crate::PeerError;
+use crate::metrics::{Metrics, Standing};
+use crate::network::{Input, IrohTransport};
+use crate::results::Results;
+
+/// A node, what it is connected to, and what is told about it.
+pub(crate) struct Conversation<'a, D> {
+    node: Node<D>,
+    /// Why neighbours could not be reached.
+    unreachable: HashMap<u32, String>,
+    results: &'a Results<'a>,
+    metrics: &'a Metrics,
+    started: Instant,
+    cancel: &'a Cancel,
+    observe: &'a mut dyn FnMut(Standing),
+}
+
+/// How often progress is reported.
+const TELL: Duration = Duration::from_millis(100);
+
+impl<'a, D: Disk> Conversation<'a, D> {
+    /// Nothing was sent yet.
+    pub fn new(
+        node: Node<D>,
+        results: &'a Results<'a>,
+        metrics: &'a Metrics,
+        started: Instant,
+        cancel: &'a Cancel,
+        observe: &'a mut dyn FnMut(Standing),
+    ) -> Self {
+        Self { node, unreachable: HashMap::new(), results, metrics, started, cancel, observe }
+    }
+
+    /// The loop. Returns whether it was interrupted.
+    pub fn run(&mut self, mut net: IrohTransport, mut inputs: mpsc::Receiver<Input>) -> Result<bool, PeerError> {
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let clock = clock.map_err(PeerError::Clock)?;
+        let mut told = Duration::ZERO;
+        self.node.handle(Event::Tick, self.now(), &mut net)?;
+        loop {
+            if self.tell(&mut told)? {
+                self.node.saved();
+                self.node.handle(Event::Tick, self.now(), &mut net)?;
+                continue;
+            }
+            if self.node.is_finished(self.now()) {
+                return Ok(false);
+            }
+            if self.cancel.is_cancelled() {
+                return Ok(true);
+            }
+            // At most a second, so that a cancelled peer ends soon.
+            let wait = self.node.deadline(self.now()).saturating_sub(self.now()).min(Duration::from_secs(1));
+            let input = match inputs.try_recv() {
+                Ok(input) => Some(input),
+                Err(_) => clock.block_on(async { tokio::time::timeout(wait, inputs.recv()).await }).ok().flatten(),
+            };
+            let now = self.now();
+            match input {
+                None => self.node.handle(Event::Tick, now, &mut net),
+                Some(Input::Up { link, peer, out }) => {
+                    tracing::debug!(link = link.0, peer = %self.results.roster.names.get(peer as usize), "connection up");
+                    net.learn(link, out);
+                    self.node.handle(Event::Up { link, peer }, now, &mut net)
+                }
+                Some(Input::Frame { link, frame }) => {
+                    tracing::trace!(link = link.0, kind = frame.first(), bytes = frame.len(), "frame");
+                    self.node.handle(Event::Frame { link, frame: &frame }, now, &mut net)
+                }
+                Some(Input::Down { link, reason }) => {
+                    tracing::debug!(link = link.0, reason, "connection down");
+                    net.forget(link);
+                    self.node.handle(Event::Down { link, reason }, now, &mut net)
+                }
+                Some(Input::Unreachable { peer, reason }) => {
+                    self.unreachable.insert(peer, reason.clone());
+                    self.node.handle(Event::Unreachable { peer, reason }, now, &mut net)
+                }
+                Some(Input::Interrupt) => return Ok(true),
+            }?;
+        }
+    }
+
+    /// The node when the conversation is over; after an error, what led to it is logged.
+    pub fn end(mut self, failed: bool) -> Node<D> {
+        if failed {
+            self.node.take_news().iter().for_each(|news| self.log(news));
+        }
+        self.node
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Reports news, and progress from time to time. Returns whether the result was just written.
+    fn tell(&mut self, told: &mut Duration) -> Result<bool, PeerError> {
+        let mut written = false;
+        for news in self.node.take_news() {
+            self.log(&news);
+            match &news {
+                News::Complete | News::GaveUp(_) => {
+                    self.results.write_model(&self.node)?;
+                    written = true;
+                }
+                News::Conflict(conflict) => self.results.write_conflict(conflict)?,
+                _ => {}
+            }
+        }
+        let now = self.now();
+        if now >= *told + TELL || self.node.round() == self.results.study.rounds() {
+            *told = now;
+            let standing = self.standing();
+            self.metrics.update(&standing);
+            (self.observe)(standing);
+        }
+        Ok(written)
+    }
+
+    fn log(&self, news: &News) {
+        let name = |id: &u32| self.results.roster.names.get(*id as usize).into_owned();
+        match news {
+            News::Greeted(id) => tracing::info!(neighbour = name(id), "connected"),
+            News::Lost(id, reason) => tracing::warn!(neighbour = name(id), reason, "connection lost"),
+            News::Waiting(id) => {
+                let address =
+                    self.results.roster.addresses[*id as usize].as_deref().unwrap_or("none, it connects to this peer");
+                let reason = self.unreachable.get(id).map_or("", String::as_str);
+                let round = self.node.round();
+                tracing::warn!(neighbour = name(id), address, reason, round, "waiting for a neighbour");
+            }
+            News::Missing(ids) => {
+                let missing: Vec<String> = ids.iter().map(name).collect();
+                tracing::info!(missing = missing.join(", "), "all rounds are done; waiting for last releases");
+            }
+            News::Refused(id, reason) => tracing::warn!(neighbour = name(id), reason, "connection refused"),
+            News::Round(round) => tracing::debug!(round, "released"),
+            News::Withheld(round) => {
+                tracing::warn!(round, "made without the records: the round was charged already or the budget is spent")
+            }
+            News::Dropped { neighbour, theirs, .. } => {
+                let left: Vec<String> = self.node.neighbours().map(|(id, _)| name(&id)).collect();
+                let by = if *theirs { "the other end" } else { "this peer" };
+                tracing::warn!(neighbour = name(neighbour), by, neighbours_left = left.join(", "), "edge dropped");
+            }
+            News::Conflict(c) => {
+                tracing::error!(author = name(&c.author), round = c.round, "sent two different releases")
+            }
+            News::Complete => tracing::info!("the last releases of all peers are here"),
+            News::GaveUp(ids) => {
+                let missing: Vec<String> = ids.iter().map(name).collect();
+                tracing::warn!(
+                    missing = missing.join(", "),
+                    "the model does not include peers whose last release did not arrive"
+                );
+            }
+            News::Serving(ids) => {
+                let waiting: Vec<String> = ids.iter().map(name).collect();
+                tracing::info!(neighbours = waiting.join(", "), "finished; staying online for neighbours that are not");
+            }
+        }
+    }
+
+    fn standing(&self) -> Standing {
+        let run = self.node.ledger().run();
+        let spent = self.results.epsilon(run.spent);
+        Standing {
+            round: self.node.round(),
+            rounds: self.results.study.rounds(),
+            neighbours: self.node.neighbours().count(),
+            connected: self.node.neighbours().filter(|n| n.1).count(),
+            withheld: run.withheld(),
+            spent,
+            remaining: (run.begin.epsilon - spent).max(0.0),
+            consensus: self.node.consensus(),
+        }
+    }
+}
