@@ -43,22 +43,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => None,
         Some(value) => Some(Delta::new(value).map_err(|e| Failure::input(format!("--delta: {e}")))?),
     };
-    let epsilon = |rho: f64, delta: f64| {
-        let (rho, delta) = (Rho::new(rho).ok()?, Delta::new(delta).ok()?);
-        Some(Accountant::Exact.epsilon(rho, delta).get())
-    };
+    let epsilon = |rho: Rho, delta: f64| Some(Accountant::Exact.epsilon(rho, Delta::new(delta).ok()?).get());
     let total = contents.spent().zip(delta).and_then(|(rho, delta)| epsilon(rho, delta.get()));
     if *json {
         let run = |r: &Participation| {
             json!({
                 "study": r.begin.name, "study_hash": hex::encode(r.begin.study), "begun": r.begin.time, "protected": r.begin.protected,
-                "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "mixed": r.mixed, "withheld": r.withheld(), "rho": r.spent,
-                "epsilon": epsilon(r.spent, r.begin.delta), "delta": r.begin.delta, "promised_rho": r.begin.rho,
+                "rounds": r.begin.rounds, "done": r.round, "computed": r.fresh, "mixed": r.mixed, "withheld": r.withheld(), "rho": r.spent.get(),
+                "epsilon": epsilon(r.spent, r.begin.delta), "delta": r.begin.delta, "promised_rho": r.begin.rho.get(),
             })
         };
         let runs: Vec<_> = contents.runs.iter().map(run).collect();
         let json = json!({
-            "owner": contents.owner.to_string(), "studies": runs, "rho": contents.spent(), "epsilon": total,
+            "owner": contents.owner.to_string(), "studies": runs, "rho": contents.spent().map(Rho::get), "epsilon": total,
             "delta": delta.map(Delta::get), "last_record_was_cut_off": contents.torn,
         });
         return print(&json.to_string());
@@ -70,7 +67,7 @@ fn report(
     contents: &Contents,
     total: Option<f64>,
     delta: Option<Delta>,
-    epsilon: &dyn Fn(f64, f64) -> Option<f64>,
+    epsilon: &dyn Fn(Rho, f64) -> Option<f64>,
 ) -> String {
     let mut text = format!("ledger of {}\n\n", contents.owner);
     text += &format!(
@@ -91,7 +88,7 @@ fn report(
             run.fresh,
             run.mixed,
             run.withheld(),
-            digits(run.spent, true),
+            digits(run.spent.get(), true),
             run.begin.delta
         );
     }
@@ -106,7 +103,7 @@ fn report(
             "\ntotal: epsilon {} at delta {:e}, rho {} (exact accountant)",
             digits(total, true),
             delta.get(),
-            digits(rho, true)
+            digits(rho.get(), true)
         ),
         (_, None, _) => "\ntotal: no bound, because of releases without safe noise".into(),
         _ => "\ntotal: nothing".into(),

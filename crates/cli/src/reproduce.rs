@@ -88,12 +88,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let drawn: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
     let tuned = if arguments.tune {
         let wanted: Vec<Case> = drawn.iter().chain(&grid).copied().collect();
-        with_bar("tuning", |watch| Tuned::committed().anew(&wanted, watch))
+        with_bar("tuning", |watch| Tuned::committed().anew(&wanted, watch)).ok_or_else(cancelled)?
     } else {
         Tuned::committed()
     };
     let matched = arguments.preset == Preset::Matched;
-    let shown = if matched { with_bar("matching", |watch| tuned.matched(&figures, watch)) } else { tuned.clone() };
+    let shown = if matched {
+        with_bar("matching", |watch| tuned.matched(&figures, watch)).ok_or_else(cancelled)?
+    } else {
+        tuned.clone()
+    };
     let (seed, trials) = (arguments.seed, arguments.trials);
     let runs = with_bar("section V", |watch| Runs::compute(&drawn, &shown, seed, trials, true, watch));
     let (runs, rates) = (runs.map_err(Failure::input)?, Rates::measure().map_err(Failure::input)?);
@@ -116,6 +120,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     lines.push(format!("written to {}; open {} in a browser", out.display(), out.join("report.html").display()));
     print(&lines.join("\n"))
+}
+
+/// Nothing here cancels, but a search that was cancelled has no result.
+fn cancelled() -> Failure {
+    Failure::machine("cancelled")
 }
 
 fn claim_lines(claim: &Claim) -> Vec<String> {

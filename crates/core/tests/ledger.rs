@@ -66,6 +66,10 @@ fn identity() -> Arc<Identity> {
     Arc::new(Identity::from_secret(&[9; 32]))
 }
 
+fn rho(value: f64) -> Rho {
+    Rho::new(value).unwrap()
+}
+
 fn begin(study: u8) -> Begin {
     Begin {
         study: [study; 32],
@@ -74,10 +78,10 @@ fn begin(study: u8) -> Begin {
         features: 2,
         degree: 2,
         memory: 1,
-        rho: RHO * 6.0,
+        rho: rho(RHO * 6.0),
         epsilon: 1.0,
         delta: 1e-5,
-        next_rho: RHO,
+        next_rho: rho(RHO),
         protected: true,
         data: [7; 32],
         time: 0,
@@ -114,7 +118,7 @@ fn step(
         |release: &Release| Ok((ledger.record(release, carried.clone())?, release.cost(), release.values().to_vec()));
     let (sealed, cost, released) = common::with_release(round, &values, Some(&budget()), !fresh, record)?;
     let Carried { prior, memory, edges } = carried;
-    *last = Some(RoundRecord { run: 0, round, cost, next_rho: RHO, prior, released, memory, edges });
+    *last = Some(RoundRecord { run: 0, round, cost, next_rho: rho(RHO), prior, released, memory, edges });
     Ok((sealed, cost))
 }
 
@@ -147,7 +151,7 @@ fn fresh(sent: &Sent) -> usize {
 }
 
 fn spent(disk: &Fragile) -> f64 {
-    Contents::read(&mut disk.clone()).unwrap().unwrap().spent().unwrap()
+    Contents::read(&mut disk.clone()).unwrap().unwrap().spent().unwrap().get()
 }
 
 #[test]
@@ -234,7 +238,7 @@ fn damage_before_the_last_record_is_refused() {
         } else {
             let contents = read.unwrap().unwrap();
             assert!(contents.torn, "byte {at}");
-            assert!((contents.spent().unwrap() - 6.0 * RHO).abs() < 1e-9, "byte {at}: the last round is charged");
+            assert!((contents.spent().unwrap().get() - 6.0 * RHO).abs() < 1e-9, "byte {at}: the last round is charged");
         }
     }
     // Two damaged records at the end are more than a crash explains.
@@ -280,7 +284,7 @@ fn no_round_twice_and_none_beyond_the_allowance() {
     assert!(matches!(record(&mut ledger, 2, Some(&all), false), Err(LedgerError::NotAllowed(2))));
     assert!(!ledger.may_use_records());
     record(&mut ledger, 2, Some(&all), true).unwrap();
-    assert_eq!(ledger.run().spent, RHO);
+    assert_eq!(ledger.run().spent, rho(RHO));
     assert_eq!(ledger.run().withheld(), 1);
 }
 
@@ -313,7 +317,7 @@ fn studies_add_up_in_one_ledger() {
     step(&mut ledger, &mut resumed.last, 0.0).unwrap();
     let contents = Contents::read(&mut disk.clone()).unwrap().unwrap();
     assert_eq!(contents.runs.iter().map(|r| r.round).collect::<Vec<_>>(), [2, 2, 3]);
-    assert!((contents.spent().unwrap() - 7.0 * RHO).abs() < 1e-9);
+    assert!((contents.spent().unwrap().get() - 7.0 * RHO).abs() < 1e-9);
 }
 
 /// Two studies of different sizes alternate in one ledger, and the disk stops at any byte of any write.
@@ -363,13 +367,13 @@ fn a_crash_is_charged_to_the_study_that_was_writing() {
             let torn = Contents::read(&mut after.clone()).unwrap().is_some_and(|c| c.torn);
             if last_write && torn {
                 // The third round of study 2 was truncated: study 2 is charged.
-                assert!((charged(&after)[0].spent - 3.0 * RHO).abs() < 1e-9, "byte {kept}");
+                assert!((charged(&after)[0].spent.get() - 3.0 * RHO).abs() < 1e-9, "byte {kept}");
             }
             play(&after).unwrap_or_else(|e| panic!("write {write}, byte {kept}: {e}"));
             let runs = charged(&after);
             assert_eq!((runs[0].round, runs[1].round), (3, 6));
             for run in runs {
-                assert!(run.spent >= RHO * f64::from(run.fresh) - 1e-12, "write {write}, byte {kept}");
+                assert!(run.spent.get() >= RHO * f64::from(run.fresh) - 1e-12, "write {write}, byte {kept}");
             }
         }
     }
@@ -381,7 +385,7 @@ fn a_rehearsal_leaves_no_bound() {
     let unsafe_begin = Begin { protected: false, ..begin(1) };
     let (mut ledger, _) =
         Ledger::enter(disk.clone(), identity(), chain(), LIMITS, unsafe_begin, Some(budget())).unwrap();
-    assert_eq!(ledger.contents().spent(), Some(0.0));
+    assert_eq!(ledger.contents().spent(), Some(Rho::ZERO));
     step(&mut ledger, &mut None, 0.0).unwrap();
     assert_eq!(ledger.contents().spent(), None);
 }

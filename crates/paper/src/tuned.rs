@@ -59,15 +59,15 @@ impl Tuned {
         Self::parse(TUNED).expect("the committed table is valid")
     }
 
-    /// The same with `wanted` tuned anew.
-    pub fn anew(&self, wanted: &[Case], watch: &dyn Watch) -> Self {
+    /// The same with `wanted` tuned anew; `None` if it was cancelled.
+    pub fn anew(&self, wanted: &[Case], watch: &dyn Watch) -> Option<Self> {
         let shared = Shared::exact_only();
         let mut tuned = self.clone();
         let order: Vec<Case> = all_cases().into_iter().filter(|case| wanted.contains(case)).collect();
         for (done, case) in order.iter().enumerate() {
             watch.progress(done as f64 / order.len() as f64);
             if watch.is_cancelled() {
-                break;
+                return None;
             }
             let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
             let dials = dials(case);
@@ -82,7 +82,7 @@ impl Tuned {
             };
             tuned.put(*case, found.parameters);
         }
-        tuned
+        Some(tuned)
     }
 
     fn put(&mut self, case: Case, parameters: Parameters) {
@@ -92,15 +92,15 @@ impl Tuned {
         }
     }
 
-    /// The second preset, for what the figures need: all methods start equally fast.
-    pub fn matched(&self, figures: &[Figure], watch: &dyn Watch) -> Self {
+    /// The second preset, for what the figures need: all methods start equally fast. `None` if it was cancelled.
+    pub fn matched(&self, figures: &[Figure], watch: &dyn Watch) -> Option<Self> {
         let shared = Shared::exact_only();
         let mut all = self.clone();
         let cases: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
         for (done, case) in cases.iter().enumerate() {
             watch.progress(done as f64 / cases.len() as f64);
             if watch.is_cancelled() {
-                break;
+                return None;
             }
             // Free rounds has no speed to match: it moves in few, large steps.
             if case.method != Method::FreeRounds {
@@ -108,7 +108,7 @@ impl Tuned {
                 all.put(*case, matched(case, zcdp, &shared));
             }
         }
-        all
+        Some(all)
     }
 
     /// The parameters of one case.

@@ -25,11 +25,10 @@ pub(crate) fn allowance(
     if !is_protected || ledger.is_some_and(|l| l.spent().is_none()) {
         return Err(LimitError::Rehearsal);
     }
-    let others: f64 = runs.iter().filter(|r| r.begin.study != *study).map(|r| r.spent).sum();
-    let (left, promised) = (limit_rho - others, budget.promised().get());
-    if promised > left {
-        let total = Rho::new(others + promised).expect("a sum of rhos");
-        let total = budget.accountant().epsilon(total, delta).get();
+    let others = runs.iter().filter(|r| r.begin.study != *study).fold(Rho::ZERO, |sum, r| sum.plus(r.spent));
+    let (left, promised) = (limit_rho - others.get(), budget.promised());
+    if promised.get() > left {
+        let total = budget.accountant().epsilon(others.plus(promised), delta).get();
         return Err(LimitError::Exceeded { limit, total, delta: delta.get() });
     }
     Ok(Some(Rho::new(left.max(0.0)).expect("a difference of rhos")))

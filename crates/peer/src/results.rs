@@ -74,9 +74,8 @@ impl Results<'_> {
     }
 
     /// The epsilon of a rho in this study; 0 without privacy.
-    pub fn epsilon(&self, rho: f64) -> f64 {
-        let Some(privacy) = self.study.privacy() else { return 0.0 };
-        Rho::new(rho).map_or(f64::NAN, |rho| privacy.accountant().epsilon(rho, privacy.delta()).get())
+    pub fn epsilon(&self, rho: Rho) -> f64 {
+        self.study.privacy().map_or(0.0, |privacy| privacy.accountant().epsilon(rho, privacy.delta()).get())
     }
 
     fn statement<D: Disk>(&self, node: &Node<D>, rehearsal: bool) -> Value {
@@ -92,7 +91,7 @@ impl Results<'_> {
             "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "mixed": run.mixed, "withheld": run.withheld() },
             "protected": protected,
             "rehearsal": rehearsal && !protected,
-            "rho": run.spent,
+            "rho": run.spent.get(),
             "epsilon": protected.then(|| self.epsilon(run.spent)),
             "delta": self.study.privacy().map(|p| p.delta().get()),
             "accountant": self.study.privacy().map(|p| p.accountant().name()),

@@ -6,6 +6,7 @@ use super::record::{self, ALIGN, Begin, Hash, Record, RoundRecord};
 use super::{Disk, LedgerError};
 use crate::client::Cost;
 use crate::identity::PublicId;
+use crate::privacy::Rho;
 
 /// What the ledger contains about one study that used the data.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,7 +14,7 @@ pub struct Participation {
     /// How it was started.
     pub begin: Begin,
     /// The rho spent so far.
-    pub spent: f64,
+    pub spent: Rho,
     /// The last round.
     pub round: u32,
     /// Releases made from the records.
@@ -21,7 +22,7 @@ pub struct Participation {
     /// Releases of mixing rounds.
     pub mixed: u32,
     /// The next round's rho.
-    pub(super) next_rho: f64,
+    pub(super) next_rho: Rho,
     /// A round that was charged and will not be noised.
     pub(super) retired: Option<u32>,
     /// Neighbours that were dropped, and when.
@@ -118,7 +119,7 @@ impl Contents {
                 let next_rho = begin.next_rho;
                 let run = Participation {
                     begin,
-                    spent: 0.0,
+                    spent: Rho::ZERO,
                     round: 0,
                     fresh: 0,
                     mixed: 0,
@@ -175,10 +176,13 @@ impl Contents {
     }
 
     /// The rho spent in all studies together; `None` if one of them released without protection.
-    pub fn spent(&self) -> Option<f64> {
+    pub fn spent(&self) -> Option<Rho> {
         let protected = self.runs.iter().all(|run| run.begin.protected || run.round == 0);
         // Each sum is of terms that are rounded up where they are made; one part in 10^12 covers adding them.
-        protected.then(|| self.runs.iter().map(|run| run.spent).sum::<f64>() * (1.0 + 1e-12))
+        protected.then(|| {
+            let sum = self.runs.iter().fold(Rho::ZERO, |sum, run| sum.plus(run.spent));
+            Rho::computed(sum.get() * (1.0 + 1e-12))
+        })
     }
 }
 
@@ -190,7 +194,7 @@ impl Participation {
         match record.cost {
             Cost::Noised(rho) => {
                 self.fresh += 1;
-                self.spent += rho.get();
+                self.spent = self.spent.plus(rho);
             }
             // A study that promises privacy has no release without it.
             Cost::Unprotected if self.begin.protected => return None,
@@ -206,11 +210,11 @@ impl Participation {
     }
 
     /// Charges a round and retires it, once.
-    fn charge(&mut self, round: u32, rho: f64) -> bool {
+    fn charge(&mut self, round: u32, rho: Rho) -> bool {
         if self.retired == Some(round) {
             return true;
         }
-        self.spent += rho;
+        self.spent = self.spent.plus(rho);
         self.retired = Some(round);
         round == self.round + 1
     }

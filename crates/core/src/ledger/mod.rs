@@ -28,7 +28,7 @@ pub use record::{Begin, EdgeRecord, Record, RoundRecord};
 use crate::client::{Cost, Release};
 use crate::identity::Identity;
 use crate::message::{Chain, Final, Head, Message, Outgoing, Receipt, decode};
-use crate::privacy::ClientBudget;
+use crate::privacy::{ClientBudget, Rho};
 use crate::study::Limits;
 
 /// A disk as the ledger needs it. The real one is in `undertone-peer`, simulated ones are in the tests.
@@ -289,7 +289,7 @@ impl<D: Disk> Ledger<D> {
             run: self.run,
             round,
             cost: release.cost(),
-            next_rho: self.budget.as_ref().map_or(0.0, |budget| budget.phi(round + 1).get()),
+            next_rho: self.budget.as_ref().map_or(Rho::ZERO, |budget| budget.phi(round + 1)),
             prior,
             released: release.values().to_vec(),
             memory,

@@ -56,7 +56,7 @@ pub enum Record {
         /// The round that is retired.
         round: u32,
         /// What it is charged with.
-        rho: f64,
+        rho: Rho,
     },
 }
 
@@ -76,13 +76,13 @@ pub struct Begin {
     /// Number of vectors in the algorithm's memory.
     pub memory: u32,
     /// The total zCDP rho of the study at this peer.
-    pub rho: f64,
+    pub rho: Rho,
     /// The epsilon of this rho.
     pub epsilon: f64,
     /// At this delta.
     pub delta: f64,
     /// The rho of the first round.
-    pub next_rho: f64,
+    pub next_rho: Rho,
     /// False for rehearsals with unsafe noise or none: their releases have no privacy bound.
     pub protected: bool,
     /// A keyed hash of the data.
@@ -101,7 +101,7 @@ pub struct RoundRecord {
     /// What it cost.
     pub cost: Cost,
     /// What the next round would spend.
-    pub next_rho: f64,
+    pub next_rho: Rho,
     /// The chain of earlier releases.
     pub prior: [u8; 32],
     /// w~_k(n).
@@ -121,6 +121,11 @@ pub struct EdgeRecord {
     pub receipt: Receipt,
     /// sum_m (w~_k(m) - w~_l(m)), from which the edge's share of gamma_k follows; empty if there is no dual.
     pub disagreement: Vec<f64>,
+}
+
+/// A rho; `None` for a number that is none, so that its record counts as damaged.
+fn rho(reader: &mut Reader) -> Option<Rho> {
+    Rho::new(reader.f64()?).ok()
 }
 
 /// Bytes of the longest record that a run with these numbers can write.
@@ -163,7 +168,7 @@ impl Record {
                 for number in [begin.rounds, begin.features, begin.degree, begin.memory] {
                     w.u32(number);
                 }
-                for number in [begin.rho, begin.epsilon, begin.delta, begin.next_rho] {
+                for number in [begin.rho.get(), begin.epsilon, begin.delta, begin.next_rho.get()] {
                     w.f64(number);
                 }
                 w.bytes(&[begin.protected.into()]);
@@ -183,7 +188,7 @@ impl Record {
                 };
                 w.bytes(&[code]);
                 w.f64(rho);
-                w.f64(round.next_rho);
+                w.f64(round.next_rho.get());
                 w.bytes(&round.prior);
                 w.u32(round.released.len() as u32);
                 w.u32(round.memory.len() as u32);
@@ -211,7 +216,7 @@ impl Record {
             Record::Charge { run, round, rho } => {
                 w.u32(*run);
                 w.u32(*round);
-                w.f64(*rho);
+                w.f64(rho.get());
                 5
             }
         }
@@ -230,10 +235,10 @@ impl Record {
                 features: f.u32()?,
                 degree: f.u32()?,
                 memory: f.u32()?,
-                rho: f.f64()?,
+                rho: rho(&mut f)?,
                 epsilon: f.f64()?,
                 delta: f.f64()?,
-                next_rho: f.f64()?,
+                next_rho: rho(&mut f)?,
                 protected: f.u8()? == 1,
                 data: f.array()?,
                 time: f.u64()?,
@@ -248,7 +253,7 @@ impl Record {
                     (2, 0.0) => Cost::Withheld,
                     _ => return None,
                 };
-                let (next_rho, prior) = (f.f64()?, f.array()?);
+                let (next_rho, prior) = (rho(&mut f)?, f.array()?);
                 let (features, memory, edges) = (f.u32()? as usize, f.u32()? as usize, f.u32()?);
                 let duals = if f.u8()? == 1 { features } else { 0 };
                 let (released, memory) = (f.vector(features)?, f.vector(memory)?);
@@ -263,7 +268,7 @@ impl Record {
                 Record::Round(RoundRecord { run, round, cost, next_rho, prior, released, memory, edges })
             }
             4 => Record::Drop { run: f.u32()?, neighbour: f.u32()?, round: f.u32()? },
-            5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: f.f64()? },
+            5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: rho(&mut f)? },
             6 => Record::Resume { run: f.u32()? },
             _ => return None,
         };

@@ -228,8 +228,8 @@ impl ClientBudget {
     }
 
     /// Whether round n may still touch the records after `spent`.
-    pub fn allows(&self, spent: f64, round: u32) -> bool {
-        spent + self.phi(round).get() <= self.allowed
+    pub fn allows(&self, spent: Rho, round: u32) -> bool {
+        spent.plus(self.phi(round)).get() <= self.allowed
     }
 
     /// The epsilon of a rho, at the study's delta by its accountant.

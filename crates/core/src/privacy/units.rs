@@ -73,3 +73,13 @@ unit!(
     |v| v > 0.0 && v.is_finite(),
     "it must be a finite number above 0"
 );
+
+impl Rho {
+    /// Nothing spent.
+    pub const ZERO: Rho = Rho(0.0);
+
+    /// Both together: zCDP composes by adding up.
+    pub fn plus(self, other: Rho) -> Rho {
+        Rho(self.0 + other.0)
+    }
+}
