@@ -261,7 +261,8 @@ fn specifications_that_are_wrong_are_refused_by_key() {
     let document = Document::parse(EXAMPLE, "study.toml").unwrap();
     let good = document.spec().unwrap();
     assert!(good.check().is_ok());
-    let changes: [(fn(&mut StudySpec), &str); 12] = [
+    type Change = fn(&mut StudySpec);
+    let changes: [(Change, &str); 12] = [
         (|s| s.rounds = 0, "rounds"),
         (|s| s.seed = u64::MAX, "seed"),
         (|s| s.lambda = f64::NAN, "problem.lambda"),
