@@ -4,7 +4,8 @@
 //! itself. Given the same study, data and noise they produce the same bits.
 //!
 //! What comes out is a [`Release`]: the values together with what they cost. Nothing else can make one, and a ledger takes
-//! nothing else, so what is recorded is what was spent.
+//! nothing else, so what is recorded is what was spent. The cost is right if the [`Algorithm`] is: its sensitivity and its
+//! division into public and private part are trusted, and tested (`tests/sensitivity.rs`).
 
 use thiserror::Error;
 
@@ -66,8 +67,10 @@ pub struct State<'a, 'r> {
 /// What a release cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cost {
-    /// Computed from the records and noised for this rho, which is above zero.
+    /// Computed from the records, clipped, and noised safely for this rho, which is above zero.
     Noised(Rho),
+    /// The same in form, but with noise that is not safe to release or a clip that is not enforced: no bound holds.
+    Rehearsed(Rho),
     /// Computed from the records without protection: no bound holds.
     Unprotected,
     /// Computed from earlier releases only, in a mixing round. Costs nothing.
@@ -81,12 +84,14 @@ pub enum Cost {
 /// It cannot be put together by hand, so a cost cannot be stated for other values:
 ///
 /// ```
-/// # use undertone_core::client::Release;
+/// # use undertone_core::client::{Cost, Release};
+/// # fn cost() -> Cost { Cost::Mixed }
 /// fn record<'a>(release: &Release<'a>) -> (u32, &'a [f64]) { (release.round(), release.values()) }
 /// ```
 ///
 /// ```compile_fail
 /// # use undertone_core::client::{Cost, Release};
+/// # fn cost() -> Cost { Cost::Mixed }
 /// fn record(values: &[f64]) -> Release<'_> { Release { round: 1, values, cost: Cost::Mixed } }
 /// ```
 #[derive(Debug, PartialEq)]
@@ -181,6 +186,7 @@ impl Rules<'_> {
         }
         let stream = Stream { trial, client: round.client as u32, round: round.number };
         noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
-        Ok(Cost::Noised(phi))
+        let safe = noise.is_safe() && records.clipping().enforced().is_some();
+        Ok(if safe { Cost::Noised(phi) } else { Cost::Rehearsed(phi) })
     }
 }

@@ -1,7 +1,7 @@
 //! Accountants against published values, in both directions, and schedules against their sums.
 
 use undertone_core::privacy::accountant::gdp_delta;
-use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho, Schedule};
+use undertone_core::privacy::{Accountant, Budget, ClientBudget, Delta, Epsilon, Rho, Schedule};
 
 /// delta, rho, then epsilon by the paper, CKS and exact accountants; agrees with Google's dp-accounting.
 const VECTORS: [(f64, f64, [f64; 3]); 12] = [
@@ -183,4 +183,37 @@ fn units_refuse_what_has_no_meaning() {
     assert!(Delta::new(0.0).is_err() && Delta::new(1.0).is_err() && Delta::new(f64::NAN).is_err());
     assert!(Epsilon::new(-1.0).is_err() && Epsilon::new(f64::INFINITY).is_err());
     assert!(Rho::new(-1e-300).is_err() && Rho::new(f64::NAN).is_err());
+}
+
+/// A limit of the owner that equals the study's epsilon allows the study, whatever its rounds.
+#[test]
+fn a_budget_fits_a_limit_of_the_same_epsilon() {
+    for accountant in Accountant::BY_RHO {
+        for (e, t, tau) in
+            [(1.0, 1, 1.0), (0.3, 30, 1.0), (3.0, 300, 1.0), (3.0, 300, 0.98), (7.7, 1000, 0.999), (2.0, 17, 0.5)]
+        {
+            let (e, d) = (epsilon(e), delta(1e-5));
+            let schedule = Budget::Epsilon(e).schedule(accountant, d, t, tau).unwrap();
+            let budget = ClientBudget::new(std::sync::Arc::new(schedule), None, accountant, d);
+            let limit = accountant.rho(e, d).get();
+            assert!(budget.fits(limit), "{accountant:?} {e:?} {t} {tau}");
+            assert!(!budget.fits(limit * (1.0 - 1e-9)));
+            assert!(budget.promised().get() >= (1..=t).map(|n| budget.phi(n).get()).sum::<f64>());
+        }
+    }
+}
+
+/// A client with a phi(1) of its own is charged by it, in every round and in all.
+#[test]
+fn an_own_first_cost_scales_the_whole_schedule() {
+    let (e, d) = (epsilon(1.0), delta(1e-5));
+    let schedule = std::sync::Arc::new(Budget::Epsilon(e).schedule(Accountant::Exact, d, 10, 0.9).unwrap());
+    let common = ClientBudget::new(schedule.clone(), None, Accountant::Exact, d);
+    let own = rho(3.0 * schedule.phi(1).get());
+    let own = ClientBudget::new(schedule, Some(own), Accountant::Exact, d);
+    for n in 1..=10 {
+        assert!((own.phi(n).get() / common.phi(n).get() - 3.0).abs() < 1e-12);
+    }
+    assert!((own.promised().get() / common.promised().get() - 3.0).abs() < 1e-9);
+    assert_eq!(own.phi(11), Rho::ZERO);
 }

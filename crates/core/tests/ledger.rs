@@ -293,7 +293,19 @@ fn no_round_twice_and_none_beyond_the_allowance() {
 fn a_protected_study_takes_no_release_without_protection() {
     let disk = Fragile::default();
     let (mut ledger, _) = enter(disk.clone(), 1).unwrap();
-    assert!(matches!(record(&mut ledger, 1, None, false), Err(LedgerError::NotAllowed(1))));
+    assert!(matches!(record(&mut ledger, 1, None, false), Err(LedgerError::Unprotected(1))));
+    // Noised for another budget than the ledger's: it would be charged for what was not asked.
+    let schedule = Schedule::geometric_from_first(rho(100.0 * RHO), LIMITS.rounds, 1.0).unwrap();
+    let larger = ClientBudget::new(Arc::new(schedule), None, Accountant::Exact, Delta::new(1e-5).unwrap());
+    assert!(matches!(record(&mut ledger, 1, Some(&larger), false), Err(LedgerError::OtherCost(1))));
+    assert_eq!(ledger.run().spent, Rho::ZERO);
+    drop(ledger);
+    // The same study without its promise, or without a budget.
+    let changed = Begin { protected: false, ..begin(1) };
+    let changed = Ledger::enter(disk.clone(), identity(), chain(), LIMITS, changed, Some(budget()));
+    assert!(matches!(changed, Err(LedgerError::OtherStudy)));
+    let unlimited = Ledger::enter(disk.clone(), identity(), chain(), LIMITS, begin(1), None);
+    assert!(matches!(unlimited, Err(LedgerError::OtherStudy)));
     // The same bytes in the ledger of a rehearsal, and then in one that claims to be protected: it is damaged.
     let rehearsal = Fragile::default();
     let begin = Begin { protected: false, ..begin(1) };

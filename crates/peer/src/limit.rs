@@ -26,9 +26,9 @@ pub(crate) fn allowance(
         return Err(LimitError::Rehearsal);
     }
     let others = runs.iter().filter(|r| r.begin.study != *study).fold(Rho::ZERO, |sum, r| sum.plus(r.spent));
-    let (left, promised) = (limit_rho - others.get(), budget.promised());
-    if promised.get() > left {
-        let total = budget.accountant().epsilon(others.plus(promised), delta).get();
+    let left = limit_rho - others.get();
+    if !budget.fits(left) {
+        let total = budget.accountant().epsilon(others.plus(budget.promised()), delta).get();
         return Err(LimitError::Exceeded { limit, total, delta: delta.get() });
     }
     Ok(Some(Rho::new(left.max(0.0)).expect("a difference of rhos")))

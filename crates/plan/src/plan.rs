@@ -135,7 +135,11 @@ pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
     for (index, candidate) in CANDIDATES.iter().enumerate() {
         watch.progress(index as f64 / CANDIDATES.len() as f64);
         // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be compensated.
-        if candidate.accountant == Some(Accountant::Classic) && made_up.fewer > 1.0 {
+        let study = spec.privacy.as_ref().map(|privacy| privacy.accountant);
+        let classic = candidate.accountant.or(study) == Some(Accountant::Classic);
+        // Where the study counts classically, zcdp-nfl is dp-nfl already.
+        let twice = candidate.accountant.is_some() && candidate.accountant == study;
+        if twice || (classic && made_up.fewer > 1.0) {
             continue;
         }
         let rated = rate(candidate, spec, &made_up, &shared, watch)?;

@@ -42,7 +42,7 @@ pub enum SimError {
     },
     /// The records were stored for a study with another clip or other features.
     #[error(
-        "the records were stored for another study: its clip or its features differ; make the population for this one"
+        "the records were stored for another study: its columns, loss or clip differ; make the population for this one"
     )]
     OtherStudy,
     /// It was cancelled.
@@ -80,7 +80,7 @@ pub fn run_sharing(study: &Study, shared: &Shared, watch: &dyn Watch) -> Result<
 
 /// Runs a study on records in memory, which [`Population::from_tables`] made for it, in place of its data source.
 pub fn run_on(study: &Study, population: Population, watch: &dyn Watch) -> Result<Outcome, SimError> {
-    if population.clipping() != study.clipping() || population.features() != study.features() {
+    if !population.is_for(study) {
         return Err(SimError::OtherStudy);
     }
     let population = Arc::new(population);

@@ -51,6 +51,12 @@ fn records_in_memory_give_the_bits_of_files() {
     let other = spec().privacy(PrivacySpec::epsilon(3.0, 1e-5).clip(0.6)).check().unwrap();
     let population = Population::from_tables(&study, tables.clone()).unwrap();
     assert!(matches!(run_on(&other, population, &Unwatched), Err(SimError::OtherStudy)));
+    let wider = Schema::new([Column::number("a", 0.0, 2.0), Column::number("b", -2.0, 2.0)])
+        .target(Column::number("y", 0.0, 4.0))
+        .with_intercept();
+    let other = StudySpec { data: DataSpec::tables(wider), ..spec() }.check().unwrap();
+    let population = Population::from_tables(&study, tables.clone()).unwrap();
+    assert!(matches!(run_on(&other, population, &Unwatched), Err(SimError::OtherStudy)), "other bounds");
     let twice = vec![tables[0].clone(), tables[0].clone()];
     let error = Population::from_tables(&study, twice).err().unwrap().to_string();
     assert!(error.contains("the name of two clients"), "{error}");

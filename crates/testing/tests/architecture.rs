@@ -64,7 +64,7 @@ fn module_edges(source: &Path) -> Edges {
         let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
         // Tests at the end of a file may use what they like.
         let code = code.join("\n");
-        let code = code.split("#[cfg(test)]").next().unwrap();
+        let code = code.split("#[cfg(test)]\nmod tests {").next().unwrap();
         let own = module(file);
         let used = named_modules(code).into_iter().filter(|used| modules.contains(used) && *used != own);
         edges.entry(own.clone()).or_default().extend(used);

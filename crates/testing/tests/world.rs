@@ -218,7 +218,10 @@ fn crashes_in_free_rounds_charge_data_rounds_only() {
             let run = node.ledger().run();
             assert_eq!((run.mixed, run.fresh + run.withheld()), (34, 6), "seed {seed}, client {k}");
             // A data round that was interrupted is charged although it was not computed.
-            assert!((run.spent.get() - schedule.spent(40).get()).abs() < 1e-9 * run.spent.get(), "seed {seed}, client {k}");
+            assert!(
+                (run.spent.get() - schedule.spent(40).get()).abs() < 1e-9 * run.spent.get(),
+                "seed {seed}, client {k}"
+            );
             assert!(run.spent.get() <= schedule.spent(40).get(), "seed {seed}, client {k}");
             withheld += run.withheld();
             assert_eq!(node.finals(), first, "seed {seed}, client {k}");

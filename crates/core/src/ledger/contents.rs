@@ -79,7 +79,9 @@ impl Contents {
             None if written <= record::first_length() => return Ok(None),
             None => return Err(LedgerError::NotALedger),
         };
-        let (Record::Owner(owner), bytes) = (first.0.record, first.1) else { return Err(LedgerError::NotALedger) };
+        let (Some(Record::Owner(owner)), bytes) = (first.0.record, first.1) else {
+            return Err(LedgerError::NotALedger);
+        };
         let end = bytes.len() as u64;
         let mut contents = Self {
             owner,
@@ -96,7 +98,8 @@ impl Contents {
             match read_record(disk, contents.end).map_err(unreadable)? {
                 Some((found, bytes)) if found.prior == contents.head => {
                     let at = contents.end;
-                    contents.apply(found.record, at).ok_or(LedgerError::Damaged { at })?;
+                    let record = found.record.ok_or(LedgerError::Damaged { at })?;
+                    contents.apply(record, at).ok_or(LedgerError::Damaged { at })?;
                     contents.end += bytes.len() as u64;
                     contents.head = found.hash;
                     contents.last = bytes;
@@ -192,7 +195,7 @@ impl Participation {
             return None;
         }
         match record.cost {
-            Cost::Noised(rho) => {
+            Cost::Noised(rho) | Cost::Rehearsed(rho) => {
                 self.fresh += 1;
                 self.spent = self.spent.plus(rho);
             }

@@ -100,6 +100,15 @@ pub enum LedgerError {
     /// The round is not the next.
     #[error("round {0} is not the next one of the ledger; two programs may be using the folder")]
     OutOfTurn(u32),
+    /// The run of this study in the ledger has another shape or another kind of noise.
+    #[error("the ledger knows this study with other rounds, features or noise; use the study as it was begun")]
+    OtherStudy,
+    /// A study that promises privacy cannot hold a release without it.
+    #[error("round {0} was released without the protection that the study promises; nothing was sent")]
+    Unprotected(u32),
+    /// The release was noised for another budget.
+    #[error("round {0} was noised for another budget than the ledger's; nothing was sent")]
+    OtherCost(u32),
     /// The round was charged already, or the allowed budget is spent.
     #[error("round {0} may not be noised: it was already charged, or the budget is spent")]
     NotAllowed(u32),
@@ -192,11 +201,15 @@ impl<D: Disk> Ledger<D> {
                 expected: identity.id().to_string(),
             });
         }
+        if begin.protected && budget.is_none() {
+            return Err(LedgerError::OtherStudy);
+        }
         let mut ledger = Self { disk, identity, contents, run: 0, chain, limits, budget };
         ledger.settle()?;
         let known = ledger.contents.runs.iter().position(|run| run.begin.study == begin.study);
         ledger.run = match known {
             Some(run) if ledger.contents.runs[run].begin.data != begin.data => return Err(LedgerError::OtherData),
+            Some(run) if !ledger.contents.runs[run].begin.is_like(&begin) => return Err(LedgerError::OtherStudy),
             Some(run) => {
                 let run = run as u32;
                 // A truncated record must be assigned to the run that wrote it.
@@ -236,7 +249,7 @@ impl<D: Disk> Ledger<D> {
             Resumed { last: None, frames: Vec::new(), dropped: run.dropped.iter().map(|d| d.0).collect() };
         for at in run.at.into_iter().flatten() {
             let found = read_record(&mut self.disk, at).map_err(|e| LedgerError::Disk("read", e))?;
-            let Some((record::Found { record: Record::Round(record), .. }, _)) = found else {
+            let Some((record::Found { record: Some(Record::Round(record)), .. }, _)) = found else {
                 return Err(LedgerError::Damaged { at });
             };
             let memory = run.begin.memory as usize * self.limits.features;
@@ -276,13 +289,22 @@ impl<D: Disk> Ledger<D> {
     /// What it costs is what the release itself says. A release that the budget does not allow is refused.
     pub fn record(&mut self, release: &Release, carried: Carried) -> Result<Sealed, LedgerError> {
         let (run, round) = (self.run(), release.round());
-        if round != run.round + 1 || round > self.limits.rounds || release.values().len() != self.limits.features {
+        if round != run.round + 1 || round > self.limits.rounds {
             return Err(LedgerError::OutOfTurn(round));
         }
-        let touches = matches!(release.cost(), Cost::Noised(_) | Cost::Unprotected);
-        let bare = release.cost() == Cost::Unprotected && run.begin.protected;
-        if bare || (touches && !self.may_use_records()) {
-            return Err(LedgerError::NotAllowed(round));
+        if release.values().len() != self.limits.features {
+            return Err(LedgerError::OtherStudy);
+        }
+        let phi = self.budget.as_ref().map(|budget| budget.phi(round));
+        match release.cost() {
+            Cost::Mixed | Cost::Withheld => {}
+            Cost::Unprotected | Cost::Rehearsed(_) if run.begin.protected => {
+                return Err(LedgerError::Unprotected(round));
+            }
+            // What was noised for another budget than this one was not what `may_use_records` asks about.
+            Cost::Noised(rho) | Cost::Rehearsed(rho) if phi != Some(rho) => return Err(LedgerError::OtherCost(round)),
+            _ if !self.may_use_records() => return Err(LedgerError::NotAllowed(round)),
+            _ => {}
         }
         let Carried { prior, memory, edges } = carried;
         let record = RoundRecord {

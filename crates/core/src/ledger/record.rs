@@ -91,6 +91,14 @@ pub struct Begin {
     pub time: u64,
 }
 
+impl Begin {
+    /// Whether two records are about a run of the same shape, with the same promise.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let shape = |begin: &Self| (begin.rounds, begin.features, begin.memory, begin.protected);
+        shape(self) == shape(other)
+    }
+}
+
 /// A release, and all that is needed to continue from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundRecord {
@@ -181,7 +189,7 @@ impl Record {
                 w.u32(round.run);
                 w.u32(round.round);
                 let (code, rho) = match round.cost {
-                    Cost::Noised(rho) => (0, rho.get()),
+                    Cost::Noised(rho) | Cost::Rehearsed(rho) => (0, rho.get()),
                     Cost::Unprotected => (0, 0.0),
                     Cost::Mixed => (1, 0.0),
                     Cost::Withheld => (2, 0.0),
@@ -278,8 +286,8 @@ impl Record {
 
 /// A record found in a ledger.
 pub struct Found {
-    /// The record.
-    pub record: Record,
+    /// The record; `None` if its hash is right and its content is not, which no crash explains.
+    pub record: Option<Record>,
     /// The hash of the previous record, as stored in this one.
     pub prior: Hash,
     /// Its own hash.
@@ -304,6 +312,6 @@ pub fn find(bytes: &[u8]) -> Option<Found> {
         return None;
     }
     let prior = body[5..HEAD].try_into().expect("the head holds it");
-    let record = Record::read(body[4], &body[HEAD..])?;
+    let record = Record::read(body[4], &body[HEAD..]);
     Some(Found { record, prior, hash: hash.try_into().expect("split there"), length: padded })
 }

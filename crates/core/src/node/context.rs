@@ -21,8 +21,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// # Panics
-    /// If the study's problem is not public: the roster refuses such a study.
+    /// From a setup that was checked.
     pub fn new(setup: NodeSetup) -> Self {
         let digest = *setup.study.digest();
         let client = setup.study.spec().clients.get(&*setup.roster.names.get(setup.me));
@@ -30,7 +29,7 @@ impl Context {
             digest,
             chain: Chain::new(&digest),
             limits: setup.limits(),
-            problem: setup.study.public_problem().expect("the roster refuses a problem that is not public"),
+            problem: setup.study.public_problem().expect("checked with the setup"),
             budget: setup.budget(),
             eta: client.and_then(|client| client.eta),
             setup,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::SetupError;
 use crate::client::RoundError;
 use crate::ledger::LedgerError;
 use crate::message::Outgoing;
@@ -178,6 +179,9 @@ pub enum Stop {
     /// Every edge was dropped.
     #[error("no neighbour is left: every edge of this peer was dropped, so it cannot learn anything more")]
     Alone,
+    /// The node was put together wrongly.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
     /// The ledger cannot be used.
     #[error(transparent)]
     Ledger(#[from] LedgerError),

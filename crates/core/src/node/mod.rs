@@ -31,7 +31,7 @@ use std::time::Duration;
 
 pub use events::{Conflict, Event, Link, News, OnLoss, Stop, Transport};
 pub use roster::{Roster, RosterError};
-pub use setup::NodeSetup;
+pub use setup::{NodeSetup, SetupError};
 
 use context::Context;
 use events::{Deadline, Effects};
@@ -61,6 +61,7 @@ pub struct Node<D> {
 impl<D: Disk> Node<D> {
     /// Opens the ledger and continues after its last record.
     pub fn new(mut setup: NodeSetup, disk: D, now: Duration) -> Result<Self, Stop> {
+        setup.check()?;
         let known = std::mem::take(&mut setup.finals);
         let context = Context::new(setup);
         let rounds = Rounds::open(&context, disk)?;

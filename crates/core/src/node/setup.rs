@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use super::{OnLoss, Roster};
 use crate::identity::Identity;
 use crate::ledger::Begin;
@@ -35,7 +37,43 @@ pub struct NodeSetup {
     pub time: u64,
 }
 
+/// Parts of a node that do not belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The key is not the one that the roster has for this peer.
+    #[error("the identity is not that of the peer `me` in the roster; find `me` with Roster::find")]
+    Identity,
+    /// The records have another clip or other features than the study.
+    #[error("the records were stored for another study: their clip or their features differ; store them for this one")]
+    Data,
+    /// A study with privacy has no noise, or one without has some.
+    #[error("noise is given exactly if the study has privacy; take it from Study::noise")]
+    Noise,
+    /// The study is for simulation only.
+    #[error("the study is for simulation only; Roster::new says why")]
+    NotForPeers,
+}
+
 impl NodeSetup {
+    /// Whether the parts belong together.
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let (study, records) = (&self.study, self.data.records());
+        if study.public_problem().is_none() || study.algorithm().refuses_peers().is_some() {
+            return Err(SetupError::NotForPeers);
+        }
+        if self.roster.ids.get(self.me) != Some(&self.identity.id()) {
+            return Err(SetupError::Identity);
+        }
+        if records.clipping() != study.clipping() || records.features() != study.features() {
+            return Err(SetupError::Data);
+        }
+        if study.privacy().is_some() != self.noise.is_some() {
+            return Err(SetupError::Noise);
+        }
+        Ok(())
+    }
+
     /// What this peer may spend; none without privacy.
     pub(super) fn budget(&self) -> Option<ClientBudget> {
         let budget = self.study.client_budget(&self.roster.names.get(self.me))?;

@@ -1,4 +1,4 @@
-//! From zCDP to (epsilon, delta) and back, three ways.
+//! From zCDP to (epsilon, delta) and back, four ways.
 //!
 //! | accountant | statement | source |
 //! |---|---|---|

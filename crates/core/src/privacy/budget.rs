@@ -227,6 +227,11 @@ impl ClientBudget {
         Rho::computed(self.total() * (1.0 + 1e-12))
     }
 
+    /// Whether all rounds together stay within `rho`: the sum that a ledger will show, not rounded.
+    pub fn fits(&self, rho: f64) -> bool {
+        self.total() <= rho
+    }
+
     /// Whether round n may still touch the records after `spent`.
     pub fn allows(&self, spent: Rho, round: u32) -> bool {
         spent.plus(self.phi(round)).get() <= self.allowed

@@ -64,6 +64,7 @@ impl Noise {
     }
 
     /// Exact lattice noise from a known key. Anyone who knows the key can subtract the noise: only for tests.
+    #[doc(hidden)]
     pub fn secure_with_test_key(key: [u8; 32]) -> Self {
         Self(Source::Keyed { key })
     }
@@ -75,7 +76,6 @@ impl Noise {
 
     /// Writes `value` plus noise of the given scale to `released`: the paper's w~ = w + xi.
     ///
-    /// `trial` distinguishes independent repetitions of a simulation; a peer has only trial 0.
     pub fn release(
         &self,
         stream: Stream,

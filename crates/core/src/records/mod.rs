@@ -34,18 +34,53 @@ fn position(j: usize, slot: usize, records: usize, features: usize) -> usize {
     group * LANES * (features + EXTRA) + slot * width + lane
 }
 
-/// Writes record `j` of `records` into a client's storage.
-///
-/// With an enforced clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is larger than
-/// any slope, but finite, so that zero times it is zero.
-pub fn store(storage: &mut [f64], records: usize, j: usize, x: &[f64], y: f64, clipping: Clipping) {
-    let features = x.len();
-    for (p, &v) in x.iter().enumerate() {
-        storage[position(j, p, records, features)] = v;
+/// How one client's records lie in memory, and what they are stored with. The same value writes and reads them, so a clip
+/// is not stated for records that were stored with another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RecordLayout {
+    /// M.
+    pub records: usize,
+    /// P.
+    pub features: usize,
+    /// What they are stored with.
+    pub clipping: Clipping,
+}
+
+impl RecordLayout {
+    /// Numbers of storage.
+    pub fn size(self) -> usize {
+        size(self.records, self.features)
     }
-    let limit = clipping.enforced().map_or(f64::MAX, |clip| slope_limit(x, clip));
-    storage[position(j, features, records, features)] = y;
-    storage[position(j, features + 1, records, features)] = limit;
+
+    /// Writes record `j` into a client's storage.
+    ///
+    /// With an enforced clip, the slope limit is c1/||x||, so that no record's gradient is longer than c1; without one it is
+    /// beyond any slope, but finite, so that zero times it is zero.
+    ///
+    /// # Panics
+    /// If a number is not finite or there are not P of them: an infinite feature would pass any clip. Both are checked when
+    /// data is read.
+    pub fn store(self, storage: &mut [f64], j: usize, x: &[f64], y: f64) {
+        let Self { records, features, clipping } = self;
+        assert!(x.len() == features && y.is_finite() && x.iter().all(|v| v.is_finite()), "P finite numbers");
+        for (p, &v) in x.iter().enumerate() {
+            storage[position(j, p, records, features)] = v;
+        }
+        let limit = clipping.enforced().map_or(f64::MAX, |clip| slope_limit(x, clip));
+        storage[position(j, features, records, features)] = y;
+        storage[position(j, features + 1, records, features)] = limit;
+    }
+
+    /// A view of records that this layout wrote.
+    ///
+    /// # Panics
+    /// If the storage has another size, or there are no records: both are checked when data is loaded.
+    #[inline]
+    pub fn view(self, storage: &[f64]) -> Records<'_> {
+        assert!(self.records > 0 && storage.len() == self.size(), "storage does not match its layout");
+        let Self { records, features, clipping } = self;
+        Records { storage, records, features, clipping }
+    }
 }
 
 /// c1/||x||, always finite; zero for x = 0, whose gradient is zero whatever the slope.
@@ -59,29 +94,32 @@ fn slope_limit(x: &[f64], clip: Clip) -> f64 {
     (clip.get() / norm).min(f64::MAX)
 }
 
-/// One client's records with the memory they lie in, and the clip that they were stored with.
+/// One client's records with their memory, and the clip that they were stored with.
 #[derive(Clone)]
 pub struct Dataset {
     storage: Vec<f64>,
-    records: usize,
-    features: usize,
-    clipping: Clipping,
+    layout: RecordLayout,
 }
 
 impl Dataset {
-    /// From rows of `features` numbers, one after the other, and their targets; at least one.
+    /// From rows of `features` numbers, one after the other, and their targets.
+    ///
+    /// # Panics
+    /// If there are no records or features, rows and targets do not match, or a number is not finite: data that was read by
+    /// `undertone-data` is checked.
     pub fn new(rows: &[f64], targets: &[f64], features: usize, clipping: Clipping) -> Self {
-        let records = targets.len();
-        let mut storage = vec![0.0; size(records, features)];
+        let layout = RecordLayout { records: targets.len(), features, clipping };
+        assert!(features > 0 && !targets.is_empty() && rows.len() == targets.len() * features, "rows match targets");
+        let mut storage = vec![0.0; layout.size()];
         for ((j, x), y) in rows.chunks_exact(features).enumerate().zip(targets) {
-            store(&mut storage, records, j, x, *y, clipping);
+            layout.store(&mut storage, j, x, *y);
         }
-        Self { storage, records, features, clipping }
+        Self { storage, layout }
     }
 
     /// A view of them.
     pub fn records(&self) -> Records<'_> {
-        Records::new(&self.storage, self.records, self.features, self.clipping)
+        self.layout.view(&self.storage)
     }
 }
 
@@ -105,15 +143,6 @@ pub struct Scratch {
 }
 
 impl<'a> Records<'a> {
-    /// Views storage filled by [`store`] with the same clipping.
-    ///
-    /// # Panics
-    /// If the length is not `size(records, features)` or there are no records: both are checked when data is loaded.
-    pub fn new(storage: &'a [f64], records: usize, features: usize, clipping: Clipping) -> Self {
-        assert!(records > 0 && storage.len() == size(records, features), "storage does not match its shape");
-        Self { storage, records, features, clipping }
-    }
-
     /// What the records were stored with.
     #[inline]
     pub fn clipping(self) -> Clipping {
@@ -196,12 +225,13 @@ mod tests {
         };
         for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)] {
             let clipping = Clipping::Enforced(Clip::new(0.8).unwrap());
-            let mut storage = vec![0.0; size(count, features)];
+            let layout = RecordLayout { records: count, features, clipping };
+            let mut storage = vec![0.0; layout.size()];
             for j in 0..count {
                 let x: Vec<f64> = (0..features).map(|_| number()).collect();
-                store(&mut storage, count, j, &x, number(), clipping);
+                layout.store(&mut storage, j, &x, number());
             }
-            let records = Records::new(&storage, count, features, clipping);
+            let records = layout.view(&storage);
             let w: Vec<f64> = (0..features).map(|_| number()).collect();
             for loss in [AnyLoss::Absolute(Absolute), AnyLoss::Squared(Squared), AnyLoss::Logistic(Logistic)] {
                 let mut scratch = Scratch::default();

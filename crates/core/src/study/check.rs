@@ -96,6 +96,12 @@ impl StudySpec {
             ));
         };
         let entry = algorithm::find(name).ok_or_else(|| {
+            if name == "dp-nfl" {
+                return StudyError::at(
+                    "algorithm.name",
+                    "= \"dp-nfl\" is zcdp-nfl with the accountant classic; write that",
+                );
+            }
             let known: Vec<&str> = algorithm::registry().map(|entry| entry.name).collect();
             let choices = knob::quoted(&known);
             StudyError::at("algorithm.name", format!("= \"{name}\" is not possible; write one of {choices}"))
@@ -169,6 +175,7 @@ impl StudySpec {
                         }
                         one_or_each("data.records", records, clients.len())?;
                         number("data.noise", *noise, rule::NOT_NEGATIVE)?;
+                        check_size(clients.len(), records, schema.features.len())?;
                     }
                     Layout::Split(clients) => count("data.clients", *clients as u64, 2, MOST_CLIENTS)?,
                     Layout::Folder | Layout::Column(_) => {}
@@ -272,7 +279,7 @@ fn check_graph(graph: &GraphSpec) -> Result<(), StudyError> {
             count("graph.degree", *degree as u64, 2, MOST_CLIENTS)?;
             number("graph.rewire", *rewire, rule::ZERO_TO_ONE)
         }
-        GraphSpec::Regular { degree } => count("graph.degree", *degree as u64, 1, MOST_CLIENTS),
+        GraphSpec::Regular { degree } => count("graph.degree", *degree as u64, 2, MOST_CLIENTS),
         _ => Ok(()),
     }
 }

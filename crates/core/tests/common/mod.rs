@@ -10,30 +10,24 @@ use undertone_core::loss::Squared;
 use undertone_core::names::Names;
 use undertone_core::privacy::{ClientBudget, Clip, Clipping, Noise, Sensitivity};
 use undertone_core::problem::Problem;
-use undertone_core::records::{self, Records, Scratch};
+use undertone_core::records::{Dataset, Records, Scratch};
 use undertone_core::regularizer::Regularizer;
 
-/// Records of one client, stored in the kernel's layout.
+/// Records of one client.
 pub struct Client {
-    storage: Vec<f64>,
-    count: usize,
+    data: Dataset,
     features: usize,
-    clipping: Clipping,
 }
 
 impl Client {
     pub fn new(rows: &[(Vec<f64>, f64)], clip: Option<Clip>) -> Self {
-        let features = rows[0].0.len();
-        let clipping = clip.map_or(Clipping::Off, Clipping::Enforced);
-        let mut storage = vec![0.0; records::size(rows.len(), features)];
-        for (j, (x, y)) in rows.iter().enumerate() {
-            records::store(&mut storage, rows.len(), j, x, *y, clipping);
-        }
-        Self { storage, count: rows.len(), features, clipping }
+        let (x, y): (Vec<Vec<f64>>, Vec<f64>) = rows.iter().cloned().unzip();
+        let (features, clipping) = (x[0].len(), clip.map_or(Clipping::Off, Clipping::Enforced));
+        Self { data: Dataset::new(&x.concat(), &y, features, clipping), features }
     }
 
     pub fn records(&self) -> Records<'_> {
-        Records::new(&self.storage, self.count, self.features, self.clipping)
+        self.data.records()
     }
 }
 
@@ -173,7 +167,7 @@ pub fn with_release<T>(
     let client = Client::new(&[(vec![1.0; values.len()], 0.0)], Some(Clip::new(1.0).unwrap()));
     let problem = Problem { loss: Squared.into(), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
     let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
-    let (algorithm, noise) = (Scripted(values.to_vec()), Noise::fast(1));
+    let (algorithm, noise) = (Scripted(values.to_vec()), Noise::secure_with_test_key([1; 32]));
     let (mut w, mut released) = (vec![0.0; values.len()], vec![0.0; values.len()]);
     let state = State { memory: &mut [], w: &mut w, released: &mut released };
     let run = Run { rounds: 1000, graph: &graph, problem: &problem };

@@ -7,7 +7,8 @@ mod synthetic;
 use rayon::prelude::*;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clipping;
-use undertone_core::records::{self, Records};
+use undertone_core::records::{RecordLayout, Records, size};
+use undertone_core::schema::Schema;
 use undertone_core::study::{DataSpec, Layout, Study};
 use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
 
@@ -24,6 +25,8 @@ pub struct Population {
     features: usize,
     names: Names,
     clipping: Clipping,
+    /// How rows from memory became records.
+    encoded: Option<(Schema, bool)>,
 }
 
 impl Population {
@@ -35,8 +38,8 @@ impl Population {
             DataSpec::Synthetic { clients, records, features, noise, condition } => {
                 let names = Names::numbered(*clients);
                 let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification);
-                Self::fill(names, records, *features, clipping, |client, m, storage| {
-                    law.draw(client, m, clipping, storage);
+                Self::fill(names, records, *features, clipping, |client, layout, storage| {
+                    law.draw(client, layout, storage)
                 })
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
@@ -59,8 +62,8 @@ impl Population {
     ///
     /// Clients are laid out in the order of their names, as files in a folder would be.
     pub fn from_tables(study: &Study, mut clients: Vec<(String, MemoryTable)>) -> Result<Self, DataError> {
-        let Some(schema) = study.spec().schema() else {
-            return Err(DataError::new("data.source", "is synthetic; a study of tables has a schema"));
+        let DataSpec::Files { layout: Layout::Folder, schema, .. } = &study.spec().data else {
+            return Err(DataError::new("data.source", "is not one table for each client; write DataSpec::tables"));
         };
         clients.sort_by(|a, b| a.0.cmp(&b.0));
         if let Some(pair) = clients.windows(2).find(|pair| pair[0].0 == pair[1].0) {
@@ -72,7 +75,15 @@ impl Population {
         let encoder = Encoder { schema, classification: study.spec().loss.is_classification() };
         let loaded: Result<Vec<Loaded>, DataError> =
             clients.iter().map(|(name, table)| encoder.encode(table, name.clone())).collect();
-        assemble(loaded?, study.features(), study.clipping())
+        let population = assemble(loaded?, study.features(), study.clipping())?;
+        Ok(Self { encoded: Some((schema.clone(), encoder.classification)), ..population })
+    }
+
+    /// Whether records that [`Population::from_tables`] made were made for a study with these columns, loss and clip.
+    pub(crate) fn is_for(&self, study: &Study) -> bool {
+        let spec = study.spec();
+        let encoded = self.encoded.as_ref().map(|(schema, classification)| (Some(schema), *classification));
+        self.clipping == study.clipping() && encoded == Some((spec.schema(), spec.loss.is_classification()))
     }
 
     /// What the records are stored with.
@@ -86,11 +97,11 @@ impl Population {
         sizes: &[usize],
         features: usize,
         clipping: Clipping,
-        draw: impl Fn(usize, usize, &mut [f64]) + Sync,
+        draw: impl Fn(usize, RecordLayout, &mut [f64]) + Sync,
     ) -> Result<Self, DataError> {
         ensure_memory(names.len(), sizes, features)?;
         let counts: Vec<u32> = (0..names.len()).map(|k| sizes[k % sizes.len()] as u32).collect();
-        let size = |count: &u32| records::size(*count as usize, features);
+        let size = |count: &u32| size(*count as usize, features);
         let mut starts = Vec::with_capacity(names.len() + 1);
         starts.push(0);
         for (k, count) in counts.iter().enumerate() {
@@ -107,11 +118,11 @@ impl Population {
         parts.into_par_iter().for_each(|(first, counts, mut part)| {
             for (k, count) in (first..).zip(counts) {
                 let (own, tail) = part.split_at_mut(size(count));
-                draw(k, *count as usize, own);
+                draw(k, RecordLayout { records: *count as usize, features, clipping }, own);
                 part = tail;
             }
         });
-        Ok(Self { storage, starts, counts, features, names, clipping })
+        Ok(Self { storage, starts, counts, features, names, clipping, encoded: None })
     }
 
     /// K.
@@ -137,7 +148,9 @@ impl Population {
     /// The records of client `k`.
     pub fn records(&self, k: usize) -> Records<'_> {
         let storage = &self.storage[self.starts[k]..self.starts[k + 1]];
-        Records::new(storage, self.counts[k] as usize, self.features, self.clipping)
+        let layout =
+            RecordLayout { records: self.counts[k] as usize, features: self.features, clipping: self.clipping };
+        layout.view(storage)
     }
 
     /// Starts to fetch a client's records.
@@ -164,7 +177,7 @@ impl Population {
 
 /// Refuses what does not fit into memory, before anything is allocated.
 fn ensure_memory(clients: usize, sizes: &[usize], features: usize) -> Result<(), DataError> {
-    let records: usize = (0..clients).map(|k| records::size(sizes[k % sizes.len()], features)).sum();
+    let records: usize = (0..clients).map(|k| size(sizes[k % sizes.len()], features)).sum();
     // The records, and up to seven vectors per client while a trial runs.
     let bytes = (records + 7 * clients * features).saturating_mul(size_of::<f64>());
     let reservable = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
@@ -198,10 +211,10 @@ pub(crate) const CHUNK: usize = 256;
 pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clipping: Clipping) -> Result<Population, DataError> {
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
     let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();
-    Population::fill(names, &sizes, features, clipping, |k, m, storage| {
+    Population::fill(names, &sizes, features, clipping, |k, layout, storage| {
         let client = &clients[k];
         for (j, x) in client.rows.chunks_exact(features).enumerate() {
-            records::store(storage, m, j, x, client.targets[j], clipping);
+            layout.store(storage, j, x, client.targets[j]);
         }
     })
 }

@@ -1,8 +1,8 @@
 //! Synthetic data as in the paper: every client observes the same unknown w through noise.
 
 use rand_distr::{Distribution, StandardNormal};
-use undertone_core::privacy::{Clipping, Stream};
-use undertone_core::records;
+use undertone_core::privacy::Stream;
+use undertone_core::records::RecordLayout;
 
 use super::{DATA, TRUTH};
 
@@ -28,11 +28,11 @@ impl SyntheticLaw {
     }
 
     /// Fills the storage of one client.
-    pub fn draw(&self, client: usize, count: usize, clipping: Clipping, storage: &mut [f64]) {
+    pub fn draw(&self, client: usize, layout: RecordLayout, storage: &mut [f64]) {
         let mut rng = Stream { trial: self.trial, client: client as u32, round: DATA }.fast(self.seed);
         let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
         let mut x = vec![0.0; self.truth.len()];
-        for j in 0..count {
+        for j in 0..layout.records {
             x.iter_mut().zip(&self.scales).for_each(|(x, scale)| *x = scale * normal());
             let clean: f64 = x.iter().zip(&self.truth).map(|(x, w)| x * w).sum();
             let observed = clean + self.noise * normal();
@@ -41,7 +41,7 @@ impl SyntheticLaw {
                 (true, true) => 1.0,
                 (true, false) => -1.0,
             };
-            records::store(storage, count, j, &x, y, clipping);
+            layout.store(storage, j, &x, y);
         }
     }
 }
