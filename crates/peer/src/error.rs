@@ -72,7 +72,10 @@ impl PeerError {
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
             Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
-            Self::Stop(stop) => !matches!(stop, Stop::Ledger(_)),
+            Self::Stop(Stop::Ledger(error)) => {
+                matches!(error, LedgerError::Foreign { .. } | LedgerError::OtherData | LedgerError::OtherStudy)
+            }
+            Self::Stop(_) => true,
             Self::Random(_) | Self::Io { .. } | Self::Clock(_) => false,
         }
     }

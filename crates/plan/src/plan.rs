@@ -137,8 +137,8 @@ pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
         // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be compensated.
         let study = spec.privacy.as_ref().map(|privacy| privacy.accountant);
         let classic = candidate.accountant.or(study) == Some(Accountant::Classic);
-        // Where the study counts classically, zcdp-nfl is dp-nfl already.
-        let twice = candidate.accountant.is_some() && candidate.accountant == study;
+        // Where the study counts classically or not at all, zcdp-nfl is dp-nfl already.
+        let twice = candidate.accountant.is_some() && (study.is_none() || candidate.accountant == study);
         if twice || (classic && made_up.fewer > 1.0) {
             continue;
         }

@@ -279,7 +279,7 @@ fn check_graph(graph: &GraphSpec) -> Result<(), StudyError> {
             count("graph.degree", *degree as u64, 2, MOST_CLIENTS)?;
             number("graph.rewire", *rewire, rule::ZERO_TO_ONE)
         }
-        GraphSpec::Regular { degree } => count("graph.degree", *degree as u64, 2, MOST_CLIENTS),
+        GraphSpec::Regular { degree } => count("graph.degree", *degree as u64, 1, MOST_CLIENTS),
         _ => Ok(()),
     }
 }
