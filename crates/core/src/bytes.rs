@@ -2,9 +2,9 @@
 
 /// Writes fields one after the other.
 #[derive(Debug, Default)]
-pub struct Writer(Vec<u8>);
+pub struct ByteWriter(Vec<u8>);
 
-impl Writer {
+impl ByteWriter {
     /// Room for so many bytes.
     pub fn with_capacity(count: usize) -> Self {
         Self(Vec::with_capacity(count))
@@ -54,9 +54,9 @@ impl Writer {
 
 /// Reads fields one after the other; `None` when there is too little left.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a>(&'a [u8]);
+pub struct ByteReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     /// From the first byte on.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)

@@ -66,7 +66,7 @@ impl<F: Fn(f64) + Sync> Watch for Cancellable<F> {
 }
 
 /// A part of longer work, from the share `from` to the share `to` of it.
-pub struct Part<'a> {
+pub struct Share<'a> {
     /// The observer of the whole.
     pub whole: &'a dyn Watch,
     /// Where the part begins.
@@ -75,7 +75,7 @@ pub struct Part<'a> {
     pub to: f64,
 }
 
-impl Watch for Part<'_> {
+impl Watch for Share<'_> {
     fn progress(&self, share: f64) {
         self.whole.progress(self.from + (self.to - self.from) * share);
     }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::figure::{Figure, FigureKind};
 use crate::tuned::Tuned;
 use crate::{Case, EPSILONS, LEARNING_EPSILON, Method, Setting};
-use undertone_core::watch::{Part, Watch};
+use undertone_core::watch::{Share, Watch};
 use undertone_plan::tune::Parameters;
 use undertone_sim::metrics::Band;
 use undertone_sim::outcome::Outcome;
@@ -54,7 +54,7 @@ impl Runs {
                 spec.simulation.metrics_every = spec.rounds;
                 study = spec.check().expect("only the last round is measured");
             }
-            let part = Part { whole: watch, from: done as f64 / count, to: (done + 1) as f64 / count };
+            let part = Share { whole: watch, from: done as f64 / count, to: (done + 1) as f64 / count };
             let outcome = run_sharing(&study, &shared, &part)?;
             runs.push(CaseRun { case, parameters, outcome });
         }

@@ -39,5 +39,5 @@ pub enum PlanError {
         "no algorithm found a model on generated data of this shape: its central solution is zero or was not found, or every run \
          diverged; change lambda, the budget or the number of records"
     )]
-    Hopeless,
+    NoModel,
 }

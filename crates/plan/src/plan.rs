@@ -150,7 +150,7 @@ pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
     }
     rows.sort_by(|a, b| a.error.total_cmp(&b.error));
     if rows.is_empty() {
-        return Err(PlanError::Hopeless);
+        return Err(PlanError::NoModel);
     }
     let MadeUp { names, graph, records, .. } = made_up;
     Ok(Plan { spectrum: graph.spectrum(), rows, names, graph, records })

@@ -20,7 +20,7 @@ use undertone_core::study::Study;
 
 use crate::disk::SimDisk;
 use agenda::Happening;
-use network::{Action, Network, Wire};
+use network::{Action, Cables, Wire};
 
 /// What goes wrong, and how often.
 #[derive(Debug, Clone, Default)]
@@ -124,7 +124,7 @@ pub type Spy = Box<dyn FnMut(usize, &[u8])>;
 /// A network in virtual time.
 pub struct World {
     cohort: Cohort,
-    network: Network,
+    network: Cables,
     places: Vec<Place>,
     actions: Vec<Action>,
     /// Called with every frame that a node sends.
@@ -149,7 +149,7 @@ impl World {
         let mut world = Self {
             places: (0..count).map(place).collect(),
             cohort,
-            network: Network::new(count, faults, seed),
+            network: Cables::new(count, faults, seed),
             actions: Vec::new(),
             spy: None,
             news: Vec::new(),

@@ -6,7 +6,7 @@
 //!
 //! Every record can be checked alone, and contains the hash of the previous one.
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{ByteReader, ByteWriter};
 use crate::client::Cost;
 use crate::identity::PublicId;
 use crate::message::Receipt;
@@ -131,8 +131,8 @@ pub struct EdgeRecord {
     pub disagreement: Vec<f64>,
 }
 
-/// A rho; `None` for a number that is none, so that its record counts as damaged.
-fn rho(reader: &mut Reader) -> Option<Rho> {
+/// A rho; `None` for an invalid number, so that its record counts as damaged.
+fn rho(reader: &mut ByteReader) -> Option<Rho> {
     Rho::new(reader.f64()?).ok()
 }
 
@@ -150,7 +150,7 @@ pub fn first_length() -> u64 {
 impl Record {
     /// The record that follows one with hash `prior`, padded, and its own hash.
     pub fn encode(&self, prior: &Hash) -> (Vec<u8>, Hash) {
-        let mut writer = Writer::after(HEAD);
+        let mut writer = ByteWriter::after(HEAD);
         let kind = self.write(&mut writer);
         let mut bytes = writer.into_bytes();
         let length = bytes.len() + HASH;
@@ -163,7 +163,7 @@ impl Record {
         (bytes, hash)
     }
 
-    fn write(&self, w: &mut Writer) -> u8 {
+    fn write(&self, w: &mut ByteWriter) -> u8 {
         match self {
             Record::Owner(id) => {
                 w.bytes(MAGIC);
@@ -231,7 +231,7 @@ impl Record {
     }
 
     fn read(kind: u8, body: &[u8]) -> Option<Record> {
-        let mut f = Reader::new(body);
+        let mut f = ByteReader::new(body);
         let record = match kind {
             1 => {
                 let known = f.array()? == *MAGIC && f.array()? == FORMAT.to_le_bytes();

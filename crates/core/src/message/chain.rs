@@ -1,7 +1,7 @@
 //! The chain of hashes over the releases of a peer, and what vouches for it.
 
 use super::{HASH, Head, Outgoing, Receipt, SIGNATURE};
-use crate::bytes::Writer;
+use crate::bytes::ByteWriter;
 use crate::identity::{Identity, PublicId};
 use crate::study::{Limits, StudyDigest};
 
@@ -50,7 +50,7 @@ impl Chain {
         round: u32,
         values: &[f64],
     ) -> (Outgoing, Receipt, Option<[u8; SIGNATURE]>) {
-        let mut w = Writer::with_capacity(limits.frame(round));
+        let mut w = ByteWriter::with_capacity(limits.frame(round));
         w.u8(2);
         w.u32(round);
         w.vector(values);

@@ -28,7 +28,7 @@ use thiserror::Error;
 
 pub use chain::{Chain, next_head};
 
-use crate::bytes::{Reader, Writer, numbers};
+use crate::bytes::{ByteReader, ByteWriter, numbers};
 use crate::identity::{PublicId, TAG};
 use crate::study::{Limits, StudyDigest};
 
@@ -97,7 +97,7 @@ pub enum Message<'a> {
     /// See [`Hello`].
     Hello(Hello),
     /// w~_k(n) of the sender.
-    Round(Release<'a>),
+    Round(RoundFrame<'a>),
     /// w~_k(T) of some author, forwarded by the sender.
     Final(Final<'a>),
     /// The sender waits for no more last releases.
@@ -111,7 +111,7 @@ pub enum Message<'a> {
 
 /// The release of one round.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Release<'a> {
+pub struct RoundFrame<'a> {
     /// n.
     pub round: u32,
     /// w~_k(n).
@@ -215,7 +215,7 @@ impl Outgoing {
 }
 
 /// true for 1, false for 0.
-fn flag(reader: &mut Reader) -> Result<bool, Malformed> {
+fn flag(reader: &mut ByteReader) -> Result<bool, Malformed> {
     match reader.u8() {
         Some(0) => Ok(false),
         Some(1) => Ok(true),
@@ -224,7 +224,7 @@ fn flag(reader: &mut Reader) -> Result<bool, Malformed> {
 }
 
 /// P numbers within their limit.
-fn payload<'a>(reader: &mut Reader<'a>, features: usize) -> Result<Payload<'a>, Malformed> {
+fn payload<'a>(reader: &mut ByteReader<'a>, features: usize) -> Result<Payload<'a>, Malformed> {
     let payload = Payload(reader.take(8 * features).ok_or(Malformed::Short)?);
     // Written so that NaN fails.
     if payload.values().all(|v| v.abs() <= LARGEST_VALUE) { Ok(payload) } else { Err(Malformed::NotFinite) }
@@ -236,7 +236,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         return Err(Malformed::Size { kind: 0, expected: 1, found: 0 });
     };
     let payload = 8 * limits.features;
-    let round = Reader::new(body).u32().unwrap_or(0);
+    let round = ByteReader::new(body).u32().unwrap_or(0);
     let expected = match kind {
         1 => HELLO,
         2 => 1 + 4 + payload + TAG + if limits.signs(round) { SIGNATURE } else { 0 },
@@ -250,7 +250,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         if magic != MAGIC {
             return Err(Malformed::NotUndertone);
         }
-        match Reader::new(rest).u16() {
+        match ByteReader::new(rest).u16() {
             Some(VERSION) => {}
             Some(other) => return Err(Malformed::Version(other)),
             None => return Err(Malformed::NotUndertone),
@@ -259,7 +259,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
     if frame.len() != expected {
         return Err(Malformed::Size { kind, expected, found: frame.len() });
     }
-    let mut reader = Reader::new(body);
+    let mut reader = ByteReader::new(body);
     match kind {
         1 => decode_hello(&mut reader).map(Message::Hello),
         2 => decode_round(&mut reader, limits).map(Message::Round),
@@ -268,7 +268,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
     }
 }
 
-fn decode_hello(reader: &mut Reader) -> Result<Hello, Malformed> {
+fn decode_hello(reader: &mut ByteReader) -> Result<Hello, Malformed> {
     let hello = (|| {
         reader.take(MAGIC.len() + 2)?;
         let (study, round) = (StudyDigest::from_bytes(&reader.array()?), reader.u32()?);
@@ -278,7 +278,7 @@ fn decode_hello(reader: &mut Reader) -> Result<Hello, Malformed> {
     Ok(Hello { dropped: flag(reader)?, ..hello.ok_or(Malformed::Short)? })
 }
 
-fn decode_round<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Release<'a>, Malformed> {
+fn decode_round<'a>(reader: &mut ByteReader<'a>, limits: &Limits) -> Result<RoundFrame<'a>, Malformed> {
     let round = reader.u32().ok_or(Malformed::Short)?;
     if round == 0 || round > limits.rounds {
         return Err(Malformed::OutOfStudy);
@@ -289,10 +289,10 @@ fn decode_round<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Release<
         true => Some(reader.array().ok_or(Malformed::Short)?),
         false => None,
     };
-    Ok(Release { round, payload, tag, signature })
+    Ok(RoundFrame { round, payload, tag, signature })
 }
 
-fn decode_final<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Final<'a>, Malformed> {
+fn decode_final<'a>(reader: &mut ByteReader<'a>, limits: &Limits) -> Result<Final<'a>, Malformed> {
     let author = reader.u32().ok_or(Malformed::Short)?;
     if author as usize >= limits.clients {
         return Err(Malformed::OutOfStudy);
@@ -305,7 +305,7 @@ fn decode_final<'a>(reader: &mut Reader<'a>, limits: &Limits) -> Result<Final<'a
 impl Hello {
     /// As it travels.
     pub fn encode(&self) -> Outgoing {
-        let mut w = Writer::with_capacity(HELLO);
+        let mut w = ByteWriter::with_capacity(HELLO);
         w.u8(1);
         w.bytes(&MAGIC);
         w.bytes(&VERSION.to_le_bytes());
@@ -322,7 +322,7 @@ impl Hello {
 impl Final<'_> {
     /// As it travels.
     pub fn encode(&self) -> Outgoing {
-        let mut w = Writer::with_capacity(1 + 4 + HASH + self.payload.0.len() + SIGNATURE);
+        let mut w = ByteWriter::with_capacity(1 + 4 + HASH + self.payload.0.len() + SIGNATURE);
         w.u8(3);
         w.u32(self.author);
         w.bytes(&self.prior);

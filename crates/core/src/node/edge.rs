@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use crate::ledger::EdgeRecord;
-use crate::message::{Head, Receipt, Release, next_head};
+use crate::message::{Head, Receipt, RoundFrame, next_head};
 
 /// An edge is in the graph until it is dropped, and then never again.
 ///
@@ -65,7 +65,7 @@ impl Receipts {
     }
 
     /// Compares a release with those before it.
-    pub fn locate(&self, release: &Release) -> Position {
+    pub fn locate(&self, release: &RoundFrame) -> Position {
         let receipt = |prior: &Head| Receipt {
             round: release.round,
             head: next_head(prior, release.round, release.payload.bytes()),
@@ -120,7 +120,7 @@ impl RoundEdge {
     }
 
     /// Takes in the next release, whose receipt is from [`Receipts::locate`].
-    pub fn accept(&mut self, release: &Release, receipt: Receipt) {
+    pub fn accept(&mut self, release: &RoundFrame, receipt: Receipt) {
         match self {
             Self::Live(neighbour) => {
                 let point = &mut neighbour.points[release.round as usize % 2];

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::events::{Deadline, Effects};
 use super::links::Links;
 use super::{Conflict, Link, News, OnLoss, REPORT};
-use crate::message::{Final, Head, Message, Outgoing, Release, decode, done};
+use crate::message::{Final, Head, Message, Outgoing, RoundFrame, decode, done};
 use crate::study::Limits;
 
 /// How long nothing may happen after the last round before a peer assumes that others have given up.
@@ -138,7 +138,7 @@ impl Finals {
         limits: &Limits,
         author: u32,
         prior: Head,
-        release: &Release,
+        release: &RoundFrame,
         news: &mut Vec<News>,
     ) {
         if let Some(signature) = release.signature.filter(|_| release.round == limits.rounds) {

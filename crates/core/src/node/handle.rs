@@ -5,7 +5,7 @@ use super::rounds::Received;
 use super::{Conflict, Event, Link, News, Node, Stop};
 use crate::client::Cost;
 use crate::ledger::Disk;
-use crate::message::{Final, Hello, Message, Release, decode};
+use crate::message::{Final, Hello, Message, RoundFrame, decode};
 
 impl<D: Disk> Node<D> {
     pub(super) fn route(&mut self, event: Event, effects: &mut Effects) -> Result<(), Stop> {
@@ -100,7 +100,13 @@ impl<D: Disk> Node<D> {
     }
 
     /// Returns why the connection is to be closed, if it is.
-    fn handle_release(&mut self, peer: u32, release: &Release, frame: &[u8], effects: &mut Effects) -> Option<String> {
+    fn handle_release(
+        &mut self,
+        peer: u32,
+        release: &RoundFrame,
+        frame: &[u8],
+        effects: &mut Effects,
+    ) -> Option<String> {
         match self.rounds.handle_release(&self.context, peer, release) {
             Received::New { prior } => {
                 self.links.trust(peer);

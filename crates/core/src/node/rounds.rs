@@ -8,7 +8,7 @@ use super::edge::{Neighbour, Position, RoundEdge};
 use super::round::{Done, Inputs, Work};
 use crate::client::Cost;
 use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
-use crate::message::{Head, Hello, Outgoing, Receipt, Release};
+use crate::message::{Head, Hello, Outgoing, Receipt, RoundFrame};
 
 /// The state from which rounds are computed.
 ///
@@ -88,7 +88,7 @@ impl<D: Disk> Rounds<D> {
     }
 
     /// Takes in a release from a neighbour.
-    pub fn handle_release(&mut self, context: &Context, peer: u32, release: &Release) -> Received {
+    pub fn handle_release(&mut self, context: &Context, peer: u32, release: &RoundFrame) -> Received {
         let Some(edge) = self.edges.get_mut(&peer) else { return Received::Known };
         if release.round > self.round + 1 {
             return Received::Refused(format!("round {} while this peer is at {}", release.round, self.round));

@@ -13,7 +13,7 @@ use super::rounds::{Received, Rounds};
 use super::{Link, News, NodeSetup, OnLoss, Roster, Transport};
 use crate::identity::Identity;
 use crate::ledger::MemoryDisk;
-use crate::message::{Final, Head, Message, Outgoing, Receipt, Release, decode, next_head};
+use crate::message::{Final, Head, Message, Outgoing, Receipt, RoundFrame, decode, next_head};
 use crate::privacy::Clipping;
 use crate::records::Dataset;
 use crate::study::Study;
@@ -92,7 +92,7 @@ fn frames(context: &Context, k: u32, values: &[f64]) -> Vec<(Head, Outgoing)> {
     (1..=ROUNDS).map(&mut frame).collect()
 }
 
-fn release<'a>(context: &Context, frame: &'a Outgoing) -> Release<'a> {
+fn release<'a>(context: &Context, frame: &'a Outgoing) -> RoundFrame<'a> {
     match decode(frame.bytes(), &context.limits) {
         Ok(Message::Round(release)) => release,
         other => panic!("{other:?}"),

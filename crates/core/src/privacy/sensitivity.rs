@@ -9,11 +9,11 @@ use super::units::{Clip, Rho};
 /// What a client's records were stored with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Clipping {
-    /// No record's gradient is longer than the clip: the kernel sees to it.
+    /// The kernel clips every record's gradient to this norm.
     Enforced(Clip),
     /// Noise is made for this clip, but nothing enforces it: what is released is not private.
     Assumed(Clip),
-    /// Gradients are as they are.
+    /// Gradients are not clipped.
     Off,
 }
 
@@ -41,7 +41,7 @@ const UNIT_ROUNDOFF: f64 = f64::EPSILON / 2.0;
 
 /// The l2 sensitivity of one release under replacement of one record.
 ///
-/// It follows from the clip and the number of records. A number cannot be typed in:
+/// It follows from the clip and the number of records. It cannot be made from a plain number:
 ///
 /// ```
 /// # use undertone_core::privacy::{Clip, Sensitivity};

@@ -46,7 +46,7 @@ fn end_of(link: u64, side: usize) -> Link {
 }
 
 /// All connections.
-pub(super) struct Network {
+pub(super) struct Cables {
     nodes: usize,
     faults: Faults,
     rng: Xoshiro256PlusPlus,
@@ -57,7 +57,7 @@ pub(super) struct Network {
     pub agenda: Agenda,
 }
 
-impl Network {
+impl Cables {
     pub fn new(nodes: usize, faults: Faults, seed: u64) -> Self {
         Self {
             nodes,

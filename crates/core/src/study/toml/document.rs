@@ -14,18 +14,18 @@ pub(super) enum Value {
     Number(f64),
     Text(String),
     Flag(bool),
-    List(Vec<Node>),
-    Table(BTreeMap<String, Node>),
+    List(Vec<Located>),
+    Table(BTreeMap<String, Located>),
 }
 
 /// A value with its place.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct Located {
     pub value: Value,
     pub place: String,
 }
 
-impl Node {
+impl Located {
     /// The value as an error message shows it.
     pub fn shown(&self) -> String {
         match &self.value {
@@ -34,7 +34,7 @@ impl Node {
             Value::Text(v) => format!("\"{v}\""),
             Value::Flag(v) => v.to_string(),
             Value::List(items) if items.len() <= 4 => {
-                format!("[{}]", items.iter().map(Node::shown).collect::<Vec<_>>().join(", "))
+                format!("[{}]", items.iter().map(Located::shown).collect::<Vec<_>>().join(", "))
             }
             Value::List(items) => format!("a list of {}", items.len()),
             Value::Table(_) => "a table".into(),
@@ -45,7 +45,7 @@ impl Node {
 /// A TOML document with the place of every value.
 #[derive(Debug, Clone)]
 pub struct Document {
-    root: BTreeMap<String, Node>,
+    root: BTreeMap<String, Located>,
     origin: String,
 }
 
@@ -79,17 +79,17 @@ impl Document {
         let convert = |v: &DeValue| convert_value(v, 0, &|_| place.clone());
         let value = match DeValue::parse(value) {
             Ok(parsed) => convert(parsed.get_ref())?,
-            Err(_) => Node { value: Value::Text(value.into()), place: place.clone() },
+            Err(_) => Located { value: Value::Text(value.into()), place: place.clone() },
         };
         let (last, tables) = path.split_last().expect("split gives at least one part");
         let mut table = &mut self.root;
         for part in tables {
             let node = table
                 .entry(part.clone())
-                .or_insert_with(|| Node { value: Value::Table(BTreeMap::new()), place: place.clone() });
+                .or_insert_with(|| Located { value: Value::Table(BTreeMap::new()), place: place.clone() });
             // A table given in place of a plain value, such as privacy = "off", replaces it.
             if !matches!(node.value, Value::Table(_)) {
-                *node = Node { value: Value::Table(BTreeMap::new()), place: place.clone() };
+                *node = Located { value: Value::Table(BTreeMap::new()), place: place.clone() };
             }
             let Value::Table(inner) = &mut node.value else { unreachable!("made a table above") };
             table = inner;
@@ -110,7 +110,7 @@ impl Document {
 }
 
 /// The place of a dotted key in a table, or of the innermost table on the way to it that exists.
-pub(super) fn locate<'a>(table: &'a BTreeMap<String, Node>, origin: &'a str, key: &str) -> &'a str {
+pub(super) fn locate<'a>(table: &'a BTreeMap<String, Located>, origin: &'a str, key: &str) -> &'a str {
     let mut place = origin;
     let mut table = Some(table);
     let mut rest = key;
@@ -127,7 +127,7 @@ pub(super) fn locate<'a>(table: &'a BTreeMap<String, Node>, origin: &'a str, key
 }
 
 /// The node of the longest key of a table with which `path` begins, and what is left of the path.
-fn step<'a, 'b>(table: &'a BTreeMap<String, Node>, path: &'b str) -> Option<(&'a Node, &'b str)> {
+fn step<'a, 'b>(table: &'a BTreeMap<String, Located>, path: &'b str) -> Option<(&'a Located, &'b str)> {
     let matching = table.iter().filter_map(|(key, node)| {
         let rest = path.strip_prefix(key.as_str())?;
         let rest = if rest.is_empty() { rest } else { rest.strip_prefix('.')? };
@@ -152,21 +152,21 @@ fn key_path(key: &str) -> Option<Vec<String>> {
     }
 }
 
-fn convert_table(table: &DeTable, place: &dyn Fn(usize) -> String) -> Result<BTreeMap<String, Node>, StudyError> {
+fn convert_table(table: &DeTable, place: &dyn Fn(usize) -> String) -> Result<BTreeMap<String, Located>, StudyError> {
     table
         .iter()
         .map(|(key, value)| Ok((key.get_ref().to_string(), convert_value(value.get_ref(), value.span().start, place)?)))
         .collect()
 }
 
-fn convert_value(value: &DeValue, at: usize, place: &dyn Fn(usize) -> String) -> Result<Node, StudyError> {
+fn convert_value(value: &DeValue, at: usize, place: &dyn Fn(usize) -> String) -> Result<Located, StudyError> {
     let wrong = |message: &str| StudyError { place: place(at), key: String::new(), message: message.into() };
     let value = match value {
         DeValue::String(v) => Value::Text(v.to_string()),
         DeValue::Boolean(v) => Value::Flag(*v),
         DeValue::Integer(v) => {
             let parsed = i64::from_str_radix(v.as_str(), v.radix());
-            Value::Integer(parsed.map_err(|_| wrong("this whole number is too large to be meant"))?)
+            Value::Integer(parsed.map_err(|_| wrong("this whole number is too large; write a smaller one"))?)
         }
         DeValue::Float(v) => Value::Number(v.as_str().parse().map_err(|_| wrong("this number cannot be read"))?),
         DeValue::Datetime(_) => return Err(wrong("a study has no dates; write a number or text")),
@@ -176,5 +176,5 @@ fn convert_value(value: &DeValue, at: usize, place: &dyn Fn(usize) -> String) ->
         }
         DeValue::Table(table) => Value::Table(convert_table(table, place)?),
     };
-    Ok(Node { value, place: place(at) })
+    Ok(Located { value, place: place(at) })
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{Node, Value, locate};
+use super::document::{Located, Value, locate};
 use crate::knob::{self, Domain, Knob};
 use crate::rule::{self, LARGEST, Rule};
 use crate::study::StudyError;
@@ -16,7 +16,7 @@ pub(in crate::study) const BOUNDS: &str =
 
 /// Reads one table of a study.
 pub struct Reader<'a> {
-    table: &'a BTreeMap<String, Node>,
+    table: &'a BTreeMap<String, Located>,
     path: String,
     place: String,
     asked: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads a table; `path` is its key, `place` where messages say it stands.
-    pub(super) fn new(table: &'a BTreeMap<String, Node>, path: String, place: String) -> Self {
+    pub(super) fn new(table: &'a BTreeMap<String, Located>, path: String, place: String) -> Self {
         Self { table, path, place, asked: Vec::new() }
     }
 
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         if self.path.is_empty() { key.into() } else { format!("{}.{key}", self.path) }
     }
 
-    fn find(&mut self, key: &str) -> Option<&'a Node> {
+    fn find(&mut self, key: &str) -> Option<&'a Located> {
         self.asked.push(key.into());
         self.table.get(key)
     }
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
         self.error(key, format!("is missing; {expected}"))
     }
 
-    fn mistake(&self, key: &str, node: &Node, expected: &str) -> StudyError {
+    fn mistake(&self, key: &str, node: &Located, expected: &str) -> StudyError {
         self.error(key, format!("= {} is not possible; {expected}", node.shown()))
     }
 
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         let expected = format!("write a whole number from {low} to {high}");
         match self.find(key) {
             None => Ok(None),
-            Some(Node { value: Value::Integer(v), .. }) if (low..=high).contains(v) => Ok(Some(*v)),
+            Some(Located { value: Value::Integer(v), .. }) if (low..=high).contains(v) => Ok(Some(*v)),
             Some(node) => Err(self.mistake(key, node, &expected)),
         }
     }
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
     pub fn flag(&mut self, key: &str) -> Result<Option<bool>, StudyError> {
         match self.find(key) {
             None => Ok(None),
-            Some(Node { value: Value::Flag(v), .. }) => Ok(Some(*v)),
+            Some(Located { value: Value::Flag(v), .. }) => Ok(Some(*v)),
             Some(node) => Err(self.mistake(key, node, "write true or false")),
         }
     }
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
     pub fn text(&mut self, key: &str) -> Result<Option<&'a str>, StudyError> {
         match self.find(key) {
             None => Ok(None),
-            Some(Node { value: Value::Text(v), .. }) => Ok(Some(v)),
+            Some(Located { value: Value::Text(v), .. }) => Ok(Some(v)),
             Some(node) => Err(self.mistake(key, node, "write text in quotes")),
         }
     }
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         let path = self.full(key);
         match self.find(key) {
             None => Ok(None),
-            Some(Node { value: Value::Table(table), place }) => Ok(Some(Reader::new(table, path, place.clone()))),
+            Some(Located { value: Value::Table(table), place }) => Ok(Some(Reader::new(table, path, place.clone()))),
             Some(node) => Err(self.mistake(key, node, &format!("it must be a table, written as [{path}]"))),
         }
     }
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
 
     /// Whether the key holds this very word, as in `privacy = "off"`.
     pub fn is_word(&mut self, key: &str, word: &str) -> bool {
-        matches!(self.table.get(key), Some(Node { value: Value::Text(v), .. }) if v == word)
+        matches!(self.table.get(key), Some(Located { value: Value::Text(v), .. }) if v == word)
     }
 
     /// The keys of this table, for tables whose keys are names.
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
         let expected = "write a list of pairs, such as [[\"1\", \"2\"], [\"2\", \"3\"]]";
         let Some(node) = self.find(key) else { return Ok(None) };
         let Value::List(items) = &node.value else { return Err(self.mistake(key, node, expected)) };
-        let pair = |item: &Node| match &item.value {
+        let pair = |item: &Located| match &item.value {
             Value::List(ends) if ends.len() == 2 => Some((as_text(&ends[0])?, as_text(&ends[1])?)),
             _ => None,
         };
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
     pub fn integers(&mut self, key: &str, low: i64, high: i64) -> Result<Option<Vec<i64>>, StudyError> {
         let expected = format!("write a whole number from {low} to {high}, or a list of them, one per client");
         let Some(node) = self.find(key) else { return Ok(None) };
-        let whole = |item: &Node| match item.value {
+        let whole = |item: &Located| match item.value {
             Value::Integer(v) if (low..=high).contains(&v) => Some(v),
             _ => None,
         };
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
     pub fn bounds(&mut self, key: &str) -> Result<Option<(f64, f64)>, StudyError> {
         let expected = BOUNDS;
         let Some(node) = self.find(key) else { return Ok(None) };
-        let number = |item: &Node| match item.value {
+        let number = |item: &Located| match item.value {
             Value::Integer(v) => Some(v as f64),
             Value::Number(v) => Some(v),
             _ => None,
@@ -273,7 +273,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn as_text(node: &Node) -> Option<String> {
+fn as_text(node: &Located) -> Option<String> {
     match &node.value {
         Value::Text(v) => Some(v.clone()),
         Value::Integer(v) => Some(v.to_string()),
