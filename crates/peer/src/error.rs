@@ -65,7 +65,7 @@ pub enum PeerError {
 
 impl PeerError {
     /// Whether something that was given is wrong, so that the same command fails again until it is changed. Otherwise the
-    /// machine did not cooperate.
+    /// machine failed.
     pub fn is_input(&self) -> bool {
         match self {
             Self::Roster(_) | Self::Data(_) | Self::Limit(_) => true,
