@@ -1,15 +1,42 @@
 //! A small study with data on disk, for peers in one process and for the simulator.
 #![allow(dead_code)]
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use undertone_core::identity::Identity;
+use undertone_core::message::{Message, decode};
 use undertone_core::privacy::{Noise, Stream};
+use undertone_core::study::Limits;
 use undertone_core::study::{DataSpec, Study};
 use undertone_data::Encoder;
-use undertone_testing::Cohort;
+use undertone_testing::{Cohort, Faults, World};
 
+pub const MINUTE: Duration = Duration::from_secs(60);
+pub const RANDOM: &str = "kind = \"random\"\nmean_degree = 3";
+pub const RING: &str = "kind = \"ring\"";
+pub const FREE: &str = "name = \"free-rounds\"\ndata_rounds = 6\neta = 0.5\ndecay = \"sqrt\"\nmomentum = 0.3";
+
+pub fn milliseconds(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+pub fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// The seeds of a test: UNDERTONE_SEED=17 runs only that one, UNDERTONE_SEEDS=5000 runs this many.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    match number("UNDERTONE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("UNDERTONE_SEEDS").unwrap_or(count),
+    }
+}
 pub const ZCDP: &str = "name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5";
 
 /// The secret key of client `k`.
@@ -70,4 +97,48 @@ pub fn fresh_noise(_: &Study, node: usize, start: u32) -> Option<Noise> {
     let mut key = [node as u8; 32];
     key[..4].copy_from_slice(&start.to_le_bytes());
     Some(Noise::secure_with_test_key(key))
+}
+
+/// All frames that nodes send, and how many differ from an earlier one of the same round.
+#[derive(Default)]
+pub struct Witness {
+    pub sent: BTreeMap<(usize, u32), Vec<u8>>,
+    pub contradictions: u32,
+}
+
+pub fn watched(world: &mut World, limits: Limits) -> Rc<RefCell<Witness>> {
+    let witness = Rc::new(RefCell::new(Witness::default()));
+    let spied = witness.clone();
+    world.spy = Some(Box::new(move |node, frame| {
+        if let Ok(Message::Round(release)) = decode(frame, &limits) {
+            let mut witness = spied.borrow_mut();
+            let first = witness.sent.entry((node, release.round)).or_insert_with(|| frame.to_vec());
+            let differs = first != frame;
+            witness.contradictions += u32::from(differs);
+        }
+    }));
+    witness
+}
+
+pub const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 6 };
+
+/// Rounds of a node whose release differs from the previous one.
+pub fn fresh_rounds(witness: &Witness, node: usize) -> Vec<u32> {
+    let payload = |round: u32| match decode(witness.sent.get(&(node, round))?, &LIMITS) {
+        Ok(Message::Round(release)) => Some(release.payload.bytes().to_vec()),
+        _ => None,
+    };
+    let zero = Some(vec![0; 24]);
+    let fresh = |n: &u32| payload(*n) != if *n == 1 { zero.clone() } else { payload(n - 1) };
+    (1..=LIMITS.rounds).filter(fresh).collect()
+}
+
+/// Runs until node 2 has done `rounds` rounds, and kills it.
+pub fn up_to(text: &str, rounds: u32) -> World {
+    let mut cohort = cohort(text);
+    cohort.noise = fresh_noise;
+    let latency = (milliseconds(5), milliseconds(5));
+    let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(1), ..Faults::default() }, 1);
+    world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= rounds)).unwrap();
+    world
 }
