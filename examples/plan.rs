@@ -18,11 +18,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut spec = StudySpec::new(Absolute, DataSpec::tables(schema), GraphSpec::Ring)
         .rounds(60)
         .privacy(PrivacySpec::epsilon(2.0, 1e-5).secure());
-    spec.plan = Some(PlanSpec { clients: Some(8), records: vec![200], noise: 0.1 });
+    spec.plan = Some(PlanSpec { clients: Some(8), ..PlanSpec::default() });
+    spec = spec.records([200]);
 
     let plan = undertone_plan::plan(&spec, &Unwatched)?;
     for row in &plan.rows {
-        println!("{:14} expected error {:.2e}   {}", row.algorithm, row.error, row.parameters.text());
+        println!("{:14} expected skill {:.2}   {}", row.algorithm, 1.0 - row.regret.median, row.parameters.text());
     }
     println!("\nready to run:\n\n{}", plan.recommended().study.to_toml());
     Ok(())

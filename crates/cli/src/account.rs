@@ -80,7 +80,7 @@ fn of_rho(rho: Rho, delta: Delta) -> Value {
 fn of_epsilon(epsilon: Epsilon, delta: Delta, arguments: &Arguments) -> Result<Value, Failure> {
     let (rounds, tau) = (arguments.rounds, arguments.tau);
     let first = |a: Accountant| {
-        let schedule = Budget::Epsilon(epsilon).schedule(a, delta, rounds, tau).map_err(Failure::input)?;
+        let schedule = Budget::Epsilon(epsilon).schedule(a, delta, rounds, tau, 1.0).map_err(Failure::input)?;
         Ok(schedule.phi(1).get())
     };
     Ok(json!({

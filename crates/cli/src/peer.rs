@@ -261,6 +261,14 @@ fn summary(report: &Report) -> String {
         statement["clients"],
         report.folder.join("model.json").display()
     );
+    if let [Some(worse), Some(better)] = [0, 1].map(|i| statement["expected_skill"][i].as_f64()) {
+        text += &format!(
+            "planned skill {worse:.2} to {better:.2} (1: as good as pooled data without privacy, 0: no better than the mean)\n"
+        );
+    }
+    if statement["overshoots"].as_bool() == Some(true) {
+        text += "the steps overshoot: the releases swing to and fro and gain nothing by it; a study with half the eta would do better\n";
+    }
     text += &if statement["protected"].as_bool() == Some(true) {
         format!(
             "privacy spent: epsilon {} at delta {:e}, rho {}; with all studies of this data: epsilon {}",

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use undertone_core::study::{DataSpec, Study, StudySpec};
-use undertone_plan::{self as plan, Plan, Row};
+use undertone_plan::{self as plan, Plan, Regret, Row};
+use undertone_sim::burden::burden;
 
 use crate::{Failure, digits, print, study, with_bar};
 
@@ -118,17 +119,73 @@ fn report(plan: &Plan, out: &Path) -> String {
         "messages   {frame} bytes to each neighbour in each round, before encryption and headers; at most {} in all from one client",
         bytes(all)
     );
-    text += "\nexpected error of a client's model after the last round, relative to pooled data (1: as bad as the zero model),\n\
-             on 20 generated data sets of this shape, each algorithm with the best parameters found:\n\n";
-    for row in &plan.rows {
-        let _ = writeln!(text, "{:14} {:>9}   {}", row.algorithm, format!("{:.2e}", row.error), row.parameters.text());
+    text += &expectation(plan);
+    let each: Vec<usize> = (0..clients).map(|k| plan.records[k % plan.records.len()]).collect();
+    if let Some(burden) = study.privacy().and_then(|_| burden(&each, study.spec().weights)) {
+        let _ = writeln!(text, "\n{}", burden.sentence(|k| plan.names.get(k).into_owned(), &each));
     }
     text += &noise(plan, plan.recommended());
-    if plan.recommended().error > 0.5 {
-        text += "\nEvery model would be mostly noise: more records, a larger epsilon or fewer features would help.\n";
-    }
     let _ = write!(text, "\nwritten to {}: the study with {}", out.display(), plan.recommended().algorithm);
     text
+}
+
+/// What to expect of each algorithm, in words and numbers.
+fn expectation(plan: &Plan) -> String {
+    let Regret { q10, median, q90, .. } = plan.recommended().regret;
+    let mut text = format!(
+        "\nexpected skill {} to {}, typically {}: the part of what pooled data would teach that this study will learn\n\
+         (1: as good as a model from pooled data without privacy; 0: no better than the mean of the target). {}\n\n\
+         on {} made-up data sets of this shape that no parameter was chosen on, one in ten below the first and above the last:\n\n\
+         \x20                               skill\n",
+        skill(q90),
+        skill(q10),
+        skill(median),
+        verdict(median, q90),
+        plan.sets()
+    );
+    for row in &plan.rows {
+        let Regret { q10, median, q90, .. } = row.regret;
+        let _ = writeln!(
+            text,
+            "{:29} {:>5} {:>5} {:>5}   {}",
+            title(row),
+            skill(q90),
+            skill(median),
+            skill(q10),
+            row.parameters.text()
+        );
+    }
+    text
+}
+
+/// An algorithm, and whether columns are standardised privately before it.
+fn title(row: &Row) -> String {
+    match row.study.spec().privacy.and_then(|privacy| privacy.standardise) {
+        Some(share) => format!("{}, standardised {share}", row.algorithm),
+        None => row.algorithm.into(),
+    }
+}
+
+/// One less a regret, with two digits; a model can be far worse than the mean, and how far does not matter.
+fn skill(regret: f64) -> String {
+    let skill = 1.0 - regret;
+    if skill < -1.0 { "<-1".into() } else { format!("{skill:.2}") }
+}
+
+/// What that means.
+fn verdict(median: f64, worse: f64) -> &'static str {
+    match (median, worse) {
+        (..=0.1, ..=0.3) => "Privacy costs little here.",
+        (..=0.4, ..=0.8) => "The model will be useful, and less precise than one from pooled data.",
+        (..=0.8, _) => {
+            "The model may be useful or not: more records, a larger epsilon, fewer features or typical values of the columns \
+             would help."
+        }
+        _ => {
+            "Do not expect a useful model: more records, a larger epsilon, fewer features or typical values of the columns would \
+             help."
+        }
+    }
 }
 
 /// Budget and noise of a few rounds.
@@ -165,7 +222,15 @@ fn as_json(plan: &Plan, out: &Path) -> serde_json::Value {
         let rounds: Vec<_> = noise.iter().map(|r| json!({"round": r.round, "phi": r.phi, "sigma": r.sigma})).collect();
         let parameters: serde_json::Map<_, _> =
             row.parameters.0.iter().map(|(dial, value)| (dial.key(), value.to_string().into())).collect();
-        json!({ "algorithm": row.algorithm, "error": row.error, "parameters": parameters, "noised_rounds": rounds })
+        let Regret { q10, median, q90, .. } = row.regret;
+        json!({
+            "algorithm": row.algorithm,
+            "standardise": row.study.spec().privacy.and_then(|privacy| privacy.standardise),
+            "regret": { "q10": q10, "median": median, "q90": q90 },
+            "skill": { "q10": 1.0 - q90, "median": 1.0 - median, "q90": 1.0 - q10 },
+            "parameters": parameters,
+            "noised_rounds": rounds,
+        })
     };
     let s = plan.spectrum;
     let spent = plan.spent();

@@ -103,10 +103,20 @@ fn report(outcome: &Outcome, out: &Path) -> String {
         study.rounds(),
         outcome.names.len(),
         outcome.edges,
-        outcome.records,
+        outcome.records.iter().sum::<usize>(),
         study.spec().simulation.trials,
         outcome.seconds
     )];
+    if let Some(regret) = outcome.regret {
+        let range = match study.spec().simulation.trials {
+            1 => String::new(),
+            _ => format!(" (in trials {:.2} to {:.2})", 1.0 - regret.q90, 1.0 - regret.q10),
+        };
+        lines.push(format!(
+            "skill {:.2}{range}: 1 is as good as pooled data without privacy, 0 no better than the mean of the target",
+            1.0 - regret.mean
+        ));
+    }
     if let Some(error) = &last.error {
         lines.push("normalised error, summed over clients (mean of trials, 10% to 90%)".into());
         let rows =

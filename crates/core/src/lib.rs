@@ -79,4 +79,5 @@ pub mod rule;
 pub mod schema;
 mod simd;
 pub mod study;
+pub mod swing;
 pub mod watch;

@@ -4,9 +4,20 @@ use crate::loss::AnyLoss;
 use crate::records::{Records, Scratch};
 use crate::regularizer::Regularizer;
 
+/// What counts the same in the pooled problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weights {
+    /// Every record: D_k is the public mean number of records of a client, (1/K) sum_k M_k.
+    Records,
+    /// Every client, whatever the number of its records: D_k = M_k, as in the paper.
+    Clients,
+}
+
 /// Minimise sum_k f_k(w_k) subject to all w_k being equal, with
 ///
-/// f_k(w) = (1/M_k) sum_j loss(x_kj, y_kj; w) + (lambda/K) R(w).
+/// f_k(w) = (1/D_k) sum_j loss(x_kj, y_kj; w) + (lambda/K) R(w).
+///
+/// D_k is kept with the records; [`Weights`] says what it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Problem {
     /// The loss of one record.

@@ -193,7 +193,7 @@ fn a_budget_fits_a_limit_of_the_same_epsilon() {
             [(1.0, 1, 1.0), (0.3, 30, 1.0), (3.0, 300, 1.0), (3.0, 300, 0.98), (7.7, 1000, 0.999), (2.0, 17, 0.5)]
         {
             let (e, d) = (epsilon(e), delta(1e-5));
-            let schedule = Budget::Epsilon(e).schedule(accountant, d, t, tau).unwrap();
+            let schedule = Budget::Epsilon(e).schedule(accountant, d, t, tau, 1.0).unwrap();
             let budget = ClientBudget::new(std::sync::Arc::new(schedule), None, accountant, d);
             let limit = accountant.rho(e, d).get();
             assert!(budget.fits(limit), "{accountant:?} {e:?} {t} {tau}");
@@ -207,7 +207,7 @@ fn a_budget_fits_a_limit_of_the_same_epsilon() {
 #[test]
 fn an_own_first_cost_scales_the_whole_schedule() {
     let (e, d) = (epsilon(1.0), delta(1e-5));
-    let schedule = std::sync::Arc::new(Budget::Epsilon(e).schedule(Accountant::Exact, d, 10, 0.9).unwrap());
+    let schedule = std::sync::Arc::new(Budget::Epsilon(e).schedule(Accountant::Exact, d, 10, 0.9, 1.0).unwrap());
     let common = ClientBudget::new(schedule.clone(), None, Accountant::Exact, d);
     let own = rho(3.0 * schedule.phi(1).get());
     let own = ClientBudget::new(schedule, Some(own), Accountant::Exact, d);

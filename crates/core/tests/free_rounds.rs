@@ -161,7 +161,7 @@ fn only_data_rounds_cost_and_together_they_cost_the_budget() {
     assert!(schedule.spent(40).get() <= total && schedule.spent(40).get() > total * (1.0 - 1e-9));
     assert_eq!(schedule.spent(6), schedule.spent(1));
     // The same total spread over every round would give different noise.
-    let all = Budget::Epsilon(epsilon).schedule(Accountant::Exact, delta, 40, 1.0).unwrap();
+    let all = Budget::Epsilon(epsilon).schedule(Accountant::Exact, delta, 40, 1.0, 1.0).unwrap();
     assert!(schedule.phi(34).get() > 6.0 * all.phi(34).get());
 }
 

@@ -34,7 +34,7 @@ pub mod table;
 use std::path::Path;
 
 use thiserror::Error;
-use undertone_core::records::Dataset;
+use undertone_core::records::{Dataset, RecordLayout};
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
 
@@ -80,9 +80,12 @@ impl Loaded {
         Self { name: name.into(), ..Self::default() }
     }
 
-    /// The records laid out for the gradient kernel and stored with the study's clip, as one peer needs them.
+    /// The records laid out for the gradient kernel and stored with the study's clip and divisor, as one peer needs them.
     pub fn dataset(&self, study: &Study) -> Dataset {
-        Dataset::new(&self.rows, &self.targets, study.features(), study.clipping())
+        let records = self.targets.len();
+        let divisor = study.divisor(records, || records as f64);
+        let layout = RecordLayout { records, features: study.features(), clipping: study.clipping(), divisor };
+        Dataset::with_layout(&self.rows, &self.targets, layout)
     }
 }
 

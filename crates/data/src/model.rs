@@ -17,6 +17,8 @@ pub struct Model {
     pub average: Option<Vec<f64>>,
     /// `w` in the units of the table; synthetic data has no others.
     pub original: OriginalUnits,
+    /// The same of `average`.
+    pub average_original: Option<OriginalUnits>,
 }
 
 /// The mean over clients of vectors laid out flat, summed in the order of the clients.
@@ -34,7 +36,8 @@ pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
 impl Model {
     /// A model of a study.
     pub fn new(study: &Study, w: Vec<f64>, average: Option<Vec<f64>>) -> Self {
-        Self { original: original(study, &w), w, average }
+        let average_original = average.as_deref().map(|average| original(study, average));
+        Self { original: original(study, &w), w, average, average_original }
     }
 
     /// The contents of `model.json`.
@@ -56,8 +59,8 @@ impl Model {
             });
             json["categories"] = Value::Object(words.collect());
         }
-        if let Some(average) = &self.average {
-            json["average"] = units(&original(study, average));
+        if let (Some(average), Some(original)) = (&self.average, &self.average_original) {
+            json["average"] = units(original);
             json["scaled"]["average"] = json!(average);
         }
         json["prediction"] = match (study.spec().loss.is_classification(), &study.spec().data) {

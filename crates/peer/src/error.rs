@@ -8,6 +8,7 @@ use thiserror::Error;
 use undertone_core::ledger::LedgerError;
 use undertone_core::node::{RosterError, Stop};
 use undertone_core::privacy::UnitError;
+use undertone_core::study::StudyError;
 use undertone_data::DataError;
 
 /// A peer that could not start, or could not continue.
@@ -17,6 +18,9 @@ pub enum PeerError {
     /// The study is not for peers, or not for this one.
     #[error(transparent)]
     Roster(#[from] RosterError),
+    /// The study does not fit the records, or what was released about them.
+    #[error(transparent)]
+    Study(#[from] StudyError),
     /// The records cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -68,7 +72,7 @@ impl PeerError {
     /// machine failed.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Roster(_) | Self::Data(_) | Self::Limit(_) => true,
+            Self::Roster(_) | Self::Study(_) | Self::Data(_) | Self::Limit(_) => true,
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
             Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),

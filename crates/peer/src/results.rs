@@ -85,17 +85,23 @@ impl Results<'_> {
             |ids: Vec<u32>| ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect::<Vec<_>>();
         let total = ledger.contents().spent().filter(|_| self.study.privacy().is_some()).map(|rho| self.epsilon(rho));
         let protected = run.begin.protected;
+        // What was spent on standardising the columns is in the ledger as a study of its own; it belongs to this one.
+        let before = self.study.privacy().map_or(Rho::ZERO, |privacy| privacy.before());
+        let spent = run.spent.plus(before);
         json!({
             "study": self.study.name(),
             "study_hash": hex::encode(self.study.digest().whole()),
             "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "mixed": run.mixed, "withheld": run.withheld() },
             "protected": protected,
             "rehearsal": rehearsal && !protected,
-            "rho": run.spent.get(),
-            "epsilon": protected.then(|| self.epsilon(run.spent)),
+            "rho": spent.get(),
+            "rho_of_standardisation": (before > Rho::ZERO).then(|| before.get()),
+            "epsilon": protected.then(|| self.epsilon(spent)),
             "delta": self.study.privacy().map(|p| p.delta().get()),
             "accountant": self.study.privacy().map(|p| p.accountant().name()),
             "epsilon_of_all_studies_with_this_data": total,
+            "expected_skill": self.study.spec().plan.as_ref().and_then(|plan| plan.skill),
+            "overshoots": node.overshoots(),
             "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),
             "missing_from_model": names(node.missing()),
             "clients_in_model": names(node.finals().iter().map(|f| f.0).collect()).len(),

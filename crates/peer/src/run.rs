@@ -8,13 +8,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use undertone_core::identity::Identity;
 use undertone_core::node::{Node, NodeSetup, OnLoss, Roster, RosterError};
+use undertone_core::privacy::Rho;
 use undertone_core::study::Study;
 use undertone_core::watch::Cancel;
-use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
+use undertone_data::{DataError, Encoder, Loaded, MemoryTable, mean};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
-use crate::limit::allowance;
+use crate::limit::Claim;
 use crate::metrics::{Metrics, Standing};
 use crate::network;
 use crate::results::{Results, read_finals};
@@ -126,26 +127,65 @@ pub struct Report {
     pub interrupted: bool,
     /// Wall time from start to end.
     pub seconds: f64,
+    /// The last releases that are here, with their authors.
+    finals: Vec<(u32, Vec<f64>)>,
+    features: usize,
 }
 
 /// Runs a peer until the study is finished, it is interrupted, or it must stop.
+///
+/// A study that standardises its columns privately is run in two: first the moments, whose last releases all peers pass on
+/// to each other, then the study with the typical values that follow from them. These are part of its digest, so peers that hold different
+/// ones do not learn together.
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
-    let started = Instant::now();
     let study = &options.study;
+    let Some(moments) = study.moments() else { return run_stage(options, study, Rho::ZERO, observe) };
+    let name = peer_name(study, options)?;
+    let later = study.client_budget(&name).map_or(Rho::ZERO, |budget| budget.promised());
+    let stage = run_stage(options, &Arc::new(moments), later, observe)?;
+    if stage.interrupted {
+        return Ok(stage);
+    }
+    let divisor = study.mean_records().expect("the roster refuses a study without it");
+    let released = stage.finals.iter().map(|(_, values)| &values[..]).collect::<Vec<_>>().concat();
+    let mean = mean(&released, stage.features);
+    let study = study.standardised(&mean, stage.finals.len(), divisor)?;
+    tracing::info!(clients = stage.finals.len(), "the columns are standardised by what they released");
+    run_stage(options, &Arc::new(study), Rho::ZERO, observe)
+}
+
+/// The name of this peer in a study.
+fn peer_name(study: &Study, options: &Options) -> Result<String, PeerError> {
+    let roster = Roster::new(study, options.rehearsal)?;
+    let id = options.identity.id();
+    let me = roster.find(&id).ok_or_else(|| RosterError::Unlisted(id.to_string()))?;
+    Ok(roster.names.get(me).into_owned())
+}
+
+/// Runs one study. `later` is what will be spent after it, for the same purpose.
+fn run_stage(
+    options: &Options,
+    study: &Arc<Study>,
+    later: Rho,
+    observe: &mut dyn FnMut(Update),
+) -> Result<Report, PeerError> {
+    let started = Instant::now();
     let roster = Arc::new(Roster::new(study, options.rehearsal)?);
     let id = options.identity.id();
     let me = roster.find(&id).ok_or_else(|| RosterError::Unlisted(id.to_string()))?;
     let name = roster.names.get(me).into_owned();
     let loaded = options.data.load(study, &name)?;
+    study.check_records(&roster.names, me, loaded.targets.len())?;
     let state = StateFolder::open(&options.state)?;
     let (digest, noise, budget) = (*study.digest(), study.noise(), study.client_budget(&name));
     let is_protected = noise.as_ref().is_some_and(|noise| study.is_protected_by(noise));
     let contents = state.contents()?;
-    let allowance = allowance(options.max_epsilon, budget.as_ref(), is_protected, contents.as_ref(), &digest.whole())?;
+    let claim = Claim { budget: budget.as_ref(), later, is_protected, study: &digest.whole() };
+    let allowance = claim.allowance(options.max_epsilon, contents.as_ref())?;
     let disk = state.disk(options.durable || is_protected)?;
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());
-    let (network, transport, inputs) = network::start(network_config(options, &roster, me, &metrics))?;
+    let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, &metrics))?;
     let records = loaded.targets.len();
     let setup = NodeSetup {
         study: study.clone(),
@@ -183,15 +223,21 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         }
         let statement = results.write_statement(&node, options.rehearsal)?;
         let interrupted = interrupted && !complete;
-        Ok(Report { folder: folder.clone(), statement, interrupted, seconds: started.elapsed().as_secs_f64() })
+        let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
+        Ok(Report { folder: folder.clone(), statement, interrupted, seconds, finals, features: study.features() })
     });
     // Also after an error: the frames sent before it must still arrive.
     network.join();
     report
 }
 
-fn network_config(options: &Options, roster: &Arc<Roster>, me: usize, metrics: &Arc<Metrics>) -> network::Config {
-    let study = &options.study;
+fn network_config(
+    options: &Options,
+    study: &Study,
+    roster: &Arc<Roster>,
+    me: usize,
+    metrics: &Arc<Metrics>,
+) -> network::Config {
     network::Config {
         identity: options.identity.clone(),
         roster: roster.clone(),

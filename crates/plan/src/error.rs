@@ -3,7 +3,6 @@
 use thiserror::Error;
 use undertone_core::graph::GraphError;
 use undertone_core::study::StudyError;
-use undertone_sim::central::CentralError;
 use undertone_sim::run::SimError;
 
 /// Operations of one run beyond which nothing is planned: the smallest search would take minutes.
@@ -19,9 +18,6 @@ pub enum PlanError {
     /// Its graph is wrong.
     #[error("graph: {0}")]
     Graph(#[from] GraphError),
-    /// The pooled problem of such data cannot be solved, so there is nothing to compare with.
-    #[error(transparent)]
-    Central(CentralError),
     /// Nothing of this shape can be run.
     #[error("generated data of this shape cannot be run: {0}")]
     Run(#[from] SimError),

@@ -17,7 +17,7 @@
 //!     .privacy(PrivacySpec::epsilon(3.0, 1e-5));
 //! let plan = undertone_plan::plan(&spec, &Unwatched)?;
 //! let best = plan.recommended();
-//! println!("{}: expected error {:.1e} with {}", best.algorithm, best.error, best.parameters.text());
+//! println!("{}: expected skill {:.2} with {}", best.algorithm, 1.0 - best.regret.median, best.parameters.text());
 //! assert!(best.study.privacy().is_some(), "a checked study, ready to run");
 //! # Ok::<(), undertone_plan::PlanError>(())
 //! ```
@@ -25,10 +25,12 @@
 //! [`plan_document`] does the same for a TOML document, with errors that name the line, and [`resolve`] plans only where a
 //! study says `algorithm = "auto"`.
 
+mod ensemble;
 mod error;
 mod made_up;
 mod plan;
+mod pooled;
 pub mod tune;
 
 pub use error::PlanError;
-pub use plan::{Plan, RoundNoise, Row, plan, plan_document, resolve};
+pub use plan::{Plan, Regret, RoundNoise, Row, plan, plan_document, resolve};

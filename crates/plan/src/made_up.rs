@@ -1,59 +1,80 @@
-//! Data of a study's shape, drawn from public facts, in place of its records.
+//! Data sets of a study's shape, made up from public facts, in place of its records.
 
+use rayon::prelude::*;
 use undertone_core::graph::{Graph, GraphSpec};
 use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho};
+use undertone_core::problem::Problem;
+use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{
-    AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, Simulation, Study, StudyError, StudySpec,
+    AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, Study, StudyError, StudySpec,
 };
-use undertone_core::watch::Unwatched;
+use undertone_data::{Encoder, Loaded};
+use undertone_sim::central::{null_objective, objective};
+use undertone_sim::data::Population;
+use undertone_sim::run::{SimError, last_release};
 
+use crate::ensemble::TableLaw;
 use crate::error::{MOST_WORK, PlanError};
-use undertone_sim::run::{Shared, SimError, run_sharing};
+use crate::pooled::minimum;
 
-/// Operations of one run beyond which fewer records are generated than the study has.
-const GOOD_WORK: f64 = 1e8;
-/// Numbers in all generated records beyond which fewer are generated: the central solution is found for each draw of them.
-const GOOD_ENTRIES: f64 = 5e4;
-/// But not fewer than these.
-const FEWEST: usize = 30;
-/// Most clients of a study that is planned: their central solution has to be found too.
+/// Numbers in all records of a made-up set beyond which it has fewer records than the study.
+const GOOD_ENTRIES: f64 = 2e4;
+/// But not fewer than so many for each feature, in all.
+const FEWEST_PER_FEATURE: usize = 40;
+/// And not fewer than so many at a client.
+const FEWEST: usize = 5;
+/// Most clients of a study that is planned.
 const MOST_CLIENTS: usize = 5000;
 /// Added to the study's seed, so that a simulation of the planned study does not use the data that it was planned on.
 const OTHER_DATA: u64 = 7_777_777;
+/// Sets in all; those of the search and those on which what it found is measured.
+pub(crate) const SETS: usize = 120;
 
-/// The data used in place of the study's records.
+/// The data sets used in place of the study's records.
 pub(crate) struct MadeUp {
     /// The clients' names.
     pub names: Names,
     /// The study's own graph.
     pub graph: Graph,
-    /// M_k of the study.
+    /// M_k of the study: one number for all, or one for each.
     pub records: Vec<usize>,
-    data: DataSpec,
-    /// The factor by which fewer records are generated. The noise of a mean of M records has a scale of 1/M, so the same
+    /// The factor by which fewer records are made up. The noise of a mean of M records has a scale of 1/M, so the same
     /// factor is compensated in the budget: the zCDP rho grows by its square.
     pub fewer: f64,
-    /// Operations of one run, roughly.
-    pub work: f64,
+    /// Operations of one run of an algorithm that reads the records in every round, roughly, and of one that seldom does.
+    pub work: Work,
+    /// The study on made-up records, without privacy: how they are stored and weighed.
+    plain: Study,
+    sets: Vec<Set>,
+}
+
+/// Operations of the two kinds of rounds, all clients together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Work {
+    pub data_round: f64,
+    pub mixing_round: f64,
+}
+
+/// One made-up set, as the study encodes it.
+pub(crate) struct Set {
+    population: Population,
+    problem: Problem,
+    /// The least objective of pooled data, and that of a model without features.
+    best: f64,
+    null: f64,
+}
+
+/// The rows of one set with columns standardised by released moments.
+pub(crate) struct Standardised {
+    schema: Schema,
+    problem: Problem,
+    population: Population,
 }
 
 impl MadeUp {
     pub fn of(study: &StudySpec) -> Result<Self, PlanError> {
-        if study.privacy.as_ref().is_some_and(|privacy| matches!(privacy.budget, BudgetSpec::First(_))) {
-            return Err(StudyError::at(
-                "privacy.phi1",
-                "gives every algorithm a different total; write privacy.epsilon to compare them",
-            )
-            .into());
-        }
-        if study.clients.values().any(|client| client.phi1.is_some()) {
-            return Err(StudyError::at(
-                "client",
-                "has a phi1 of its own, which gives it a different total with every algorithm; name the algorithm, or remove it",
-            )
-            .into());
-        }
+        refuse_own_budgets(study)?;
         let count = match &study.data {
             DataSpec::Synthetic { clients, .. } | DataSpec::Files { layout: Layout::Split(clients), .. } => *clients,
             _ => study.plan.as_ref().and_then(|plan| plan.clients).unwrap_or(0),
@@ -63,119 +84,203 @@ impl MadeUp {
         if least > MOST_WORK || count > MOST_CLIENTS {
             return Err(PlanError::TooLarge(least));
         }
-        let (names, mut data) = stand_in(study)?;
+        let (names, records) = clients(study)?;
         if let Some(name) = study.clients.keys().find(|name| names.find(name).is_none()) {
             return Err(PlanError::Run(SimError::UnknownClient { name: name.clone(), clients: names.to_string() }));
         }
         let graph = study.build_graph(&names, 0)?;
-        let made = match &mut data {
-            DataSpec::Synthetic { records, .. } | DataSpec::Files { layout: Layout::StandIn { records, .. }, .. } => {
-                records
-            }
-            DataSpec::Files { .. } => unreachable!("replaced above"),
-        };
-        let records = made.clone();
+        let made = fewer(&records, names.len(), study.features());
         let mean = |records: &[usize]| records.iter().sum::<usize>() as f64 / records.len() as f64;
-        let work = |records: &[usize]| {
-            let (clients, edges) = (graph.clients() as f64, graph.edges() as f64);
-            let numbers = 4.0 * clients * mean(records) + 4.0 * edges + 20.0 * clients;
-            f64::from(study.rounds) * study.features() as f64 * numbers
+        let (clients, features) = (graph.clients() as f64, study.features() as f64);
+        let work = Work {
+            data_round: 4.0 * clients * mean(&made) * features,
+            mixing_round: (4.0 * graph.edges() as f64 + 20.0 * clients) * features,
         };
-        let entries = graph.clients() as f64 * mean(&records) * (study.features() + 4) as f64;
-        let share = (GOOD_WORK / work(&records)).min(GOOD_ENTRIES / entries).min(1.0);
-        made.iter_mut().for_each(|m| *m = ((*m as f64 * share) as usize).max(FEWEST.min(*m)));
-        let (fewer, work) = (mean(&records) / mean(made), work(made));
-        if work > MOST_WORK {
-            return Err(PlanError::TooLarge(work));
+        let all = f64::from(study.rounds) * (work.data_round + work.mixing_round);
+        if all > MOST_WORK {
+            return Err(PlanError::TooLarge(all));
         }
-        Ok(Self { names, graph, records, data, fewer, work })
+        let fewer = mean(&records) / mean(&made);
+        let plain = plain(study, made).check()?;
+        let mut made_up = Self { names, graph, records, fewer, work, plain, sets: Vec::new() };
+        made_up.sets = (0..SETS).into_par_iter().map(|index| made_up.set(index)).collect();
+        Ok(made_up)
     }
 
-    /// Checks that such data can be run and solved centrally.
-    pub fn check(&self, spec: &StudySpec, shared: &Shared) -> Result<(), PlanError> {
-        // With an algorithm that suits any study: one of a single round has no free round, and free rounds take no own eta.
-        let own_eta = spec.clients.values().any(|client| client.eta.is_some());
-        let algorithm = match spec.rounds == 1 || own_eta {
-            true => AlgorithmSpec::named("zcdp-nfl").number("rho", 1.0).number("eta", 1.0),
-            false => AlgorithmSpec::named("free-rounds").count("data_rounds", 1).number("eta", 1.0),
+    /// Makes set number `index`.
+    fn set(&self, index: usize) -> Set {
+        let population = match &self.plain.spec().data {
+            DataSpec::Synthetic { .. } => Population::load(&self.plain, index as u32),
+            DataSpec::Files { schema, .. } => Population::from_loaded(&self.plain, self.rows(index, schema)),
         };
-        let simulation = Simulation { trials: 1, metrics_every: spec.rounds, ..spec.simulation };
-        let plain = StudySpec { algorithm, privacy: None, simulation, ..spec.clone() };
-        let Some(study) = self.study(plain, 0)? else { return Ok(()) };
-        let outcome = run_sharing(&study, shared, &Unwatched)?;
-        outcome.central.map(|_| ()).map_err(PlanError::Central)
+        let population = population.expect("made-up records are valid");
+        let problem = self.plain.problem(|| population.paper_lambda1());
+        let (best, null) = (minimum(&population, &problem), null_objective(&population, &problem));
+        Set { population, problem, best, null }
     }
 
-    /// The study on generated data and its own graph; `draw` selects the data. None if the budget cannot be compensated.
-    pub fn study(&self, mut spec: StudySpec, draw: u64) -> Result<Option<Study>, StudyError> {
-        spec.data = self.data.clone();
-        spec.graph = GraphSpec::Edges(self.edges());
-        spec.seed = spec.seed.wrapping_add(OTHER_DATA + draw) & i64::MAX as u64;
-        spec.simulation.central = true;
+    /// The records of a set of tables, encoded by a schema.
+    fn rows(&self, index: usize, schema: &Schema) -> Vec<Loaded> {
+        let spec = self.plain.spec();
+        let law_schema = spec.schema().expect("tables have columns");
+        let classification = spec.loss.is_classification();
+        let law = TableLaw::new(spec.seed, index as u32, law_schema, classification);
+        let encoder = Encoder { schema, classification };
+        let sizes = spec.public_records().expect("given when it was made");
+        let client = |k: usize| {
+            let mut loaded = Loaded::empty(self.names.get(k));
+            law.draw(k, sizes[k % sizes.len()], |cells: &[Cell]| {
+                encoder.push(cells, &String::new, &mut loaded).expect("drawn inside the public bounds");
+            });
+            loaded
+        };
+        (0..self.names.len()).map(client).collect()
+    }
+
+    /// The study to run on made-up sets: its budget is compensated for fewer records. None if that is not possible.
+    pub fn study(&self, mut spec: StudySpec) -> Option<Study> {
+        spec.data = self.plain.spec().data.clone();
+        spec.seed = self.plain.spec().seed;
         if let Some(privacy) = &mut spec.privacy {
             privacy.noise = NoiseKind::Fast;
             if let BudgetSpec::Epsilon(epsilon) = &mut privacy.budget {
-                let Some(scaled) = self.scaled(*epsilon, privacy.delta, privacy.accountant) else { return Ok(None) };
-                *epsilon = scaled;
+                *epsilon = self.scaled(*epsilon, privacy.delta, privacy.accountant)?;
             }
         }
-        spec.check().map(Some)
+        spec.check().ok()
+    }
+
+    /// All sets standardised as the study asks for; none if it does not, or if its moments cannot be released.
+    pub fn standardised(&self, study: &Study) -> Option<Vec<Standardised>> {
+        let moments = study.moments()?;
+        (0..SETS).into_par_iter().map(|index| self.standardise(study, &moments, index)).collect()
+    }
+
+    /// The regret of the model that a study learns on a set: what it loses against pooled data, as a share of what pooled data
+    /// gains over a model without features. Infinite for a run that diverges.
+    pub fn regret(&self, study: &Study, index: usize, standardised: Option<&Standardised>) -> f64 {
+        let set = &self.sets[index];
+        let learned = match standardised {
+            None => self.learn(study, &set.problem, &set.population, index),
+            Some(Standardised { schema, problem, population }) => {
+                let classification = study.spec().loss.is_classification();
+                let plain = self.plain.spec().schema().expect("tables have columns");
+                let back = |w: Vec<f64>| plain.scaled_units(&schema.original_units(&w, classification), classification);
+                self.learn(study, problem, population, index).map(back)
+            }
+        };
+        let Some(w) = learned else { return f64::INFINITY };
+        let lost = objective(&set.population, &set.problem, &w) - set.best;
+        let regret = lost / (set.null - set.best).max(1e-9 * set.best.abs());
+        if regret.is_nan() { f64::INFINITY } else { regret }
+    }
+
+    fn learn(&self, study: &Study, problem: &Problem, population: &Population, trial: usize) -> Option<Vec<f64>> {
+        let clipped = population.with_clipping(study.clipping());
+        last_release(study, problem, &clipped, &self.graph, trial as u32).ok()
+    }
+
+    /// The set's rows with columns standardised by released moments; none where they cannot be released.
+    fn standardise(&self, study: &Study, moments: &Study, index: usize) -> Option<Standardised> {
+        let schema = moments.spec().schema()?;
+        let population = Population::from_loaded(moments, self.rows(index, schema)).ok()?;
+        let divisor = population.divisor()?;
+        let released = last_release(moments, &moments.problem(|| 0.0), &population, &self.graph, index as u32).ok()?;
+        let fitted = study.standardised(&released, self.names.len(), divisor).ok()?;
+        let schema = fitted.spec().schema()?.clone();
+        let population = Population::from_loaded(&fitted, self.rows(index, &schema)).ok()?;
+        let problem = fitted.problem(|| population.paper_lambda1());
+        Some(Standardised { schema, problem, population })
     }
 
     /// The epsilon whose rho is larger by the square of what is missing in records.
     fn scaled(&self, epsilon: f64, delta: f64, accountant: Accountant) -> Option<f64> {
+        if self.fewer == 1.0 {
+            return Some(epsilon);
+        }
         let (epsilon, delta) = (Epsilon::new(epsilon).ok()?, Delta::new(delta).ok()?);
         let rho = accountant.rho(epsilon, delta).get() * self.fewer * self.fewer;
         Some(accountant.epsilon(Rho::new(rho).ok()?, delta).get())
     }
-
-    /// The edges of the graph, by name.
-    fn edges(&self) -> Vec<(String, String)> {
-        let name = |k: usize| self.names.get(k).into_owned();
-        let of = |k: usize| self.graph.neighbours(k).iter().map(move |&l| (k, l as usize));
-        let pairs = (0..self.graph.clients()).flat_map(of).filter(|(k, l)| k < l);
-        pairs.map(|(k, l)| (name(k), name(l))).collect()
-    }
 }
 
-/// Generated data of the study's shape.
-fn stand_in(study: &StudySpec) -> Result<(Names, DataSpec), PlanError> {
-    let (layout, schema) = match &study.data {
-        DataSpec::Synthetic { clients, .. } => return Ok((Names::numbered(*clients), study.data.clone())),
-        DataSpec::Files { layout: Layout::StandIn { clients, .. }, .. } => {
-            return Ok((Names::listed(clients.clone()), study.data.clone()));
-        }
-        DataSpec::Files { layout, schema, .. } => (layout, schema),
-    };
-    let Some(plan) = &study.plan else {
+/// Budgets of which a plan cannot keep the total.
+fn refuse_own_budgets(study: &StudySpec) -> Result<(), StudyError> {
+    if study.privacy.as_ref().is_some_and(|privacy| matches!(privacy.budget, BudgetSpec::First(_))) {
         return Err(StudyError::at(
-            "plan.records",
-            "is missing; planning reads no data, so write about how many records each client has in a table [plan]",
+            "privacy.phi1",
+            "gives every algorithm a different total; write privacy.epsilon to compare them",
+        ));
+    }
+    if study.clients.values().any(|client| client.phi1.is_some()) {
+        return Err(StudyError::at(
+            "client",
+            "has a phi1 of its own, which gives it a different total with every algorithm; name the algorithm, or remove it",
+        ));
+    }
+    Ok(())
+}
+
+/// As many records as a made-up set needs, in the same proportions.
+fn fewer(records: &[usize], clients: usize, features: usize) -> Vec<usize> {
+    let all: f64 = (0..clients).map(|k| records[k % records.len()] as f64).sum();
+    let enough = (GOOD_ENTRIES / (features + 4) as f64).max((FEWEST_PER_FEATURE * features) as f64);
+    let share = (enough / all).min(1.0);
+    records.iter().map(|&m| ((m as f64 * share) as usize).max(FEWEST.min(m))).collect()
+}
+
+/// The study on made-up records without privacy, with an algorithm that suits any study.
+fn plain(study: &StudySpec, records: Vec<usize>) -> StudySpec {
+    let mut spec = StudySpec {
+        algorithm: AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0),
+        privacy: None,
+        seed: study.seed.wrapping_add(OTHER_DATA) & i64::MAX as u64,
+        ..study.clone()
+    };
+    spec.clients.values_mut().for_each(|client| client.records = None);
+    if let DataSpec::Files { layout: layout @ Layout::StandIn { .. }, .. } = &mut spec.data {
+        *layout = Layout::Folder;
+    }
+    spec.records(records)
+}
+
+/// The clients, and how many records they have: one number for all, or one for each.
+fn clients(study: &StudySpec) -> Result<(Names, Vec<usize>), PlanError> {
+    let layout = match &study.data {
+        DataSpec::Synthetic { clients, records, .. } => return Ok((Names::numbered(*clients), records.clone())),
+        DataSpec::Files { layout: Layout::StandIn { clients, records, .. }, .. } => {
+            return Ok((Names::listed(clients.clone()), records.clone()));
+        }
+        DataSpec::Files { layout, .. } => layout,
+    };
+    let Some(records) = study.public_records() else {
+        return Err(StudyError::at(
+            "data.records",
+            "is missing; planning reads no data, so write about how many records each client has",
         )
         .into());
     };
     let numbered = |count: usize| (1..=count).map(|k| k.to_string()).collect();
-    let clients: Vec<String> = match (layout, &study.graph) {
-        _ if study.clients.len() >= 2 && study.clients.values().all(|c| c.id.is_some()) => {
+    let clients: Vec<String> = match (layout, &study.graph, &study.plan) {
+        _ if study.clients.len() >= 2 && study.clients.values().all(|c| c.id.is_some() || c.records.is_some()) => {
             study.clients.keys().cloned().collect()
         }
-        (Layout::Split(count), _) => numbered(*count),
-        (_, GraphSpec::Edges(edges)) => {
+        (Layout::Split(count), ..) => numbered(*count),
+        (_, GraphSpec::Edges(edges), _) => {
             let mut names: Vec<String> = edges.iter().flat_map(|(a, b)| [a.clone(), b.clone()]).collect();
             names.sort();
             names.dedup();
             names
         }
-        _ => numbered(
-            plan.clients
-                .ok_or_else(|| StudyError::at("plan.clients", "is missing; write how many clients there will be"))?,
-        ),
+        (_, _, Some(PlanSpec { clients: Some(count), .. })) => numbered(*count),
+        // A list with one number for each client says how many there are.
+        _ if records.len() > 1 => numbered(records.len()),
+        _ => return Err(StudyError::at("plan.clients", "is missing; write how many clients there will be").into()),
     };
-    if plan.records.len() != 1 && plan.records.len() != clients.len() {
-        let (listed, clients) = (plan.records.len(), clients.len());
+    if records.len() != 1 && records.len() != clients.len() {
+        let (listed, clients) = (records.len(), clients.len());
         let message = format!("lists {listed} numbers for {clients} clients; write one for all or one for each");
-        return Err(StudyError::at("plan.records", message).into());
+        return Err(StudyError::at("data.records", message).into());
     }
-    let layout = Layout::StandIn { clients: clients.clone(), records: plan.records.clone(), noise: plan.noise };
-    Ok((Names::listed(clients), DataSpec::Files { layout, path: None, schema: schema.clone() }))
+    Ok((Names::listed(clients), records))
 }

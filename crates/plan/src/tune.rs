@@ -137,7 +137,7 @@ pub struct Stage {
     pub trials: u32,
 }
 
-const fn stage(points: usize, trials: u32) -> Stage {
+pub(crate) const fn stage(points: usize, trials: u32) -> Stage {
     Stage { points, trials }
 }
 
@@ -185,13 +185,26 @@ pub fn tune(
     judged: Judged,
     shared: &Shared,
 ) -> Found {
+    let judge = |parameters: &Parameters, trials: u32, draw: u64| {
+        build(parameters, draw).map_or(f64::INFINITY, |study| error(&study, trials, judged, shared))
+    };
+    search(dials, stages, start, stages.last().map_or(1, |stage| 2 * stage.trials), &judge)
+}
+
+/// Searches for the parameters with the least value of `judge`, which is given the parameters, a number of trials and a draw of
+/// data; another draw for every stage. The last choice has `last` trials.
+pub fn search(
+    dials: &[Dial],
+    stages: &[Stage],
+    start: Option<&Parameters>,
+    last: u32,
+    judge: &(dyn Fn(&Parameters, u32, u64) -> f64 + Sync),
+) -> Found {
     let parameters = |point: &[f64]| {
         Parameters(dials.iter().zip(point).map(|(dial, share)| (*dial, dial.scale.at(*share))).collect())
     };
     let ranked = |points: Vec<Vec<f64>>, trials: u32, draw: u64| -> Vec<(f64, Vec<f64>)> {
-        let evaluate = |point: &Vec<f64>| {
-            build(&parameters(point), draw).map_or(f64::INFINITY, |study| error(&study, trials, judged, shared))
-        };
+        let evaluate = |point: &Vec<f64>| judge(&parameters(point), trials, draw);
         let errors: Vec<f64> = points.par_iter().map(evaluate).collect();
         let mut ranked: Vec<(f64, Vec<f64>)> = errors.into_iter().zip(points).collect();
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -213,8 +226,7 @@ pub fn tune(
         finalists = best.iter().take(FINALISTS).map(|point| point.to_vec()).chain([fitted.mean.clone()]).collect();
         law = Some(fitted);
     }
-    let trials = stages.last().map_or(1, |stage| 2 * stage.trials);
-    let (error, best) = ranked(finalists, trials, stages.len() as u64).swap_remove(0);
+    let (error, best) = ranked(finalists, last, stages.len() as u64).swap_remove(0);
     Found { parameters: parameters(&best), error }
 }
 

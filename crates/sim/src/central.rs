@@ -1,7 +1,7 @@
 //! The central solution: what one party holding all records would compute, by an interior-point solver.
 //!
 //! ```text
-//! minimise  sum_k (1/M_k) sum_j loss(x_kj, y_kj; w) + lambda R(w)
+//! minimise  sum_k (1/D_k) sum_j loss(x_kj, y_kj; w) + lambda R(w)
 //! ```
 //!
 //! Clipping a record's gradient to c1 replaces its loss by one whose slope is clamped to t_j = c1/||x_j||. That is
@@ -79,15 +79,47 @@ pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Resu
         for j in 0..records.len() {
             let (y, limit) = records.read(j, &mut x);
             let limit = if losses == Losses::Clipped { limit } else { f64::INFINITY };
-            program.add_record(problem.loss.shape(), &x, y, 1.0 / records.len() as f64, limit);
+            program.add_record(problem.loss.shape(), &x, y, 1.0 / records.divisor(), limit);
         }
     }
     let w = program.solve()?;
+    Ok(Central { objective: objective(population, problem, &w), w })
+}
+
+/// sum_k f_k(w).
+pub fn objective(population: &Population, problem: &Problem, w: &[f64]) -> f64 {
     let mut scratch = Scratch::default();
-    let objective = (0..population.clients())
-        .map(|k| problem.local_objective(population.records(k), population.clients(), &w, &mut scratch))
-        .sum();
-    Ok(Central { w, objective })
+    let local = |k: usize| problem.local_objective(population.records(k), population.clients(), w, &mut scratch);
+    (0..population.clients()).map(local).sum()
+}
+
+/// The least objective of a model without features: that of the best constant where there is an intercept, else of zero.
+pub fn null_objective(population: &Population, problem: &Problem) -> f64 {
+    let features = population.features();
+    let mut w = vec![0.0; features];
+    if !problem.intercept {
+        return objective(population, problem, &w);
+    }
+    let mut targets = (f64::INFINITY, f64::NEG_INFINITY);
+    for k in 0..population.clients() {
+        let records = population.records(k);
+        for j in 0..records.len() {
+            let y = records.target(j);
+            targets = (targets.0.min(y), targets.1.max(y));
+        }
+    }
+    // Labels are -1 and 1, and the odds of a rare one are not beyond e^30. A constant outside the targets is never better.
+    let (mut low, mut high) = if problem.loss.is_classification() { (-30.0, 30.0) } else { targets };
+    let mut at = |constant: f64| {
+        w[features - 1] = constant;
+        objective(population, problem, &w)
+    };
+    // The objective is convex: of three parts, one end part can be left out.
+    for _ in 0..60 {
+        let third = (high - low) / 3.0;
+        if at(low + third) <= at(high - third) { high -= third } else { low += third }
+    }
+    at((low + high) / 2.0)
 }
 
 /// minimise x.P x/2 + q.x subject to rows of b - A x in cones, collected piece by piece.

@@ -57,7 +57,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     write("study.toml", &|f| f.write_all(outcome.study.to_toml().as_bytes()))?;
     write("trace.csv", &|f| trace(outcome, f))?;
     write("clients.csv", &|f| clients(outcome, f))?;
-    write("model.json", &|f| json(&outcome.model.to_json(&outcome.study), f))?;
+    write("model.json", &|f| json(&outcome.model.to_json(&outcome.fitted), f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
     #[cfg(feature = "plot")]
     chart(outcome).save(&folder.join("learning"))?;

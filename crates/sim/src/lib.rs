@@ -34,6 +34,7 @@
 //! - [`folder`]: the run folder on disk; `plot`, with the feature of that name: curves as SVG and PNG.
 
 mod aligned;
+pub mod burden;
 pub mod central;
 pub mod data;
 pub mod folder;

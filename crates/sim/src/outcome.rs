@@ -7,6 +7,7 @@ use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{NoiseKind, RegularizerSpec, Study};
 use undertone_data::Model;
 
+use crate::burden::burden;
 use crate::central::{Central, CentralError};
 use crate::metrics::{Band, PerModel};
 
@@ -34,10 +35,15 @@ pub struct Point {
 pub struct Outcome {
     /// The study as it was run.
     pub study: Study,
+    /// The same in the first trial, with the typical values that private standardisation gave it.
+    pub fitted: Study,
     /// The learning curve.
     pub points: Vec<Point>,
     /// Errors in the last round, trial by trial; empty where there is no central solution.
     pub final_errors: Vec<PerModel>,
+    /// What the models lose against pooled data in the objective, as a share of what pooled data gains over a model without
+    /// features: 0 as good as pooled, 1 no better than the mean. None where pooled data gains nothing, or is not compared with.
+    pub regret: Option<Band>,
     /// The fitted model, of the first trial.
     pub model: Model,
     /// The clients' names.
@@ -48,8 +54,10 @@ pub struct Outcome {
     pub released: Vec<f64>,
     /// E.
     pub edges: usize,
-    /// Records of all clients.
-    pub records: usize,
+    /// M_k.
+    pub records: Vec<usize>,
+    /// Whether the steps are too large: the released means swing to and fro.
+    pub overshoots: bool,
     /// The regulariser with its resolved weights.
     pub regularizer: Regularizer,
     /// The central solution, or why there is none.
@@ -124,12 +132,29 @@ impl Outcome {
                  a deployment must use a public constant"
             ));
         }
+        if let Some(burden) = study.privacy().and_then(|_| burden(&self.records, study.spec().weights)) {
+            notices.push(burden.sentence(|k| self.names.get(k).into_owned(), &self.records));
+        }
+        notices.extend(self.misstated_records());
+        if self.overshoots {
+            notices.push(
+                "the steps overshoot: the released means swing to and fro and gain nothing by it; halve algorithm.eta"
+                    .into(),
+            );
+        }
         if let Err(reason) = &self.central {
             notices.push(format!("no central solution: {reason}; normalised errors are left out"));
         } else if self.last().error.is_none() {
             notices.push("the central solution is zero; normalised errors are left out".into());
         }
         notices
+    }
+
+    /// A client whose file does not hold what the study says; peers would refuse it.
+    fn misstated_records(&self) -> Option<String> {
+        let check = |k: usize| self.study.check_records(&self.names, k, self.records[k]).err();
+        let error = (0..self.records.len()).find_map(check)?;
+        Some(format!("{}; a peer would refuse this", error.message))
     }
 
     /// The contents of `summary.json`.
@@ -140,6 +165,9 @@ impl Outcome {
             "name": self.study.name(),
             "algorithm": self.study.algorithm().name(),
             "normalized_error": means(last.error),
+            "skill": self.regret.map(|regret| json!({
+                "mean": 1.0 - regret.mean, "q10": 1.0 - regret.q90, "q90": 1.0 - regret.q10,
+            })),
             "surrogate_error": means(last.surrogate_error),
             "objective": last.objective.mean,
             "central_objective": self.central.as_ref().ok().map(|c| c.objective),
@@ -150,7 +178,7 @@ impl Outcome {
             "accountant": privacy.map(|p| p.accountant().name()),
             "rounds": self.study.rounds(),
             "clients": self.names.len(),
-            "records": self.records,
+            "records": self.records.iter().sum::<usize>(),
             "features": self.model.w.len(),
             "edges": self.edges,
             "trials": self.study.spec().simulation.trials,

@@ -10,9 +10,11 @@ use thiserror::Error;
 use undertone_core::algorithm::Run;
 use undertone_core::client::{RoundError, Rules};
 use undertone_core::graph::{Graph, GraphError};
+use undertone_core::names::Names;
 use undertone_core::privacy::{ClientBudget, Noise};
 use undertone_core::problem::Problem;
-use undertone_core::study::{Redraw, Study};
+use undertone_core::study::{ClientSpec, Redraw, Study, StudyError};
+use undertone_core::swing::Swing;
 use undertone_data::{DataError, Model, mean};
 
 use crate::central::{self, Central, CentralError, Losses};
@@ -29,6 +31,9 @@ pub enum SimError {
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The columns cannot be standardised.
+    #[error(transparent)]
+    Study(#[from] StudyError),
     /// The graph cannot be used.
     #[error("graph: {0}")]
     Graph(#[from] GraphError),
@@ -75,7 +80,7 @@ pub fn run(study: &Study, watch: &dyn Watch) -> Result<Outcome, SimError> {
 
 /// Runs a study that shares its central solutions with others on the same data.
 pub fn run_sharing(study: &Study, shared: &Shared, watch: &dyn Watch) -> Result<Outcome, SimError> {
-    run_with(study, shared, watch, &|trial| Ok(Arc::new(Population::load(study, trial)?)))
+    run_with(study, shared, watch, &|study, trial| Ok(Arc::new(Population::load(study, trial)?)))
 }
 
 /// Runs a study on records in memory, which [`Population::from_tables`] made for it, in place of its data source.
@@ -83,12 +88,34 @@ pub fn run_on(study: &Study, population: Population, watch: &dyn Watch) -> Resul
     if !population.is_for(study) {
         return Err(SimError::OtherStudy);
     }
+    if study.moments().is_some() {
+        return run_with(study, &Shared::default(), watch, &|stage, _| Ok(Arc::new(population.again(stage)?)));
+    }
     let population = Arc::new(population);
-    run_with(study, &Shared::default(), watch, &|_| Ok(population.clone()))
+    run_with(study, &Shared::default(), watch, &|_, _| Ok(population.clone()))
+}
+
+/// The mean over clients of what they release last, on these records and this graph: what becomes the model. Nothing is measured.
+pub fn last_release(
+    study: &Study,
+    problem: &Problem,
+    population: &Population,
+    graph: &Graph,
+    trial: u32,
+) -> Result<Vec<f64>, SimError> {
+    let special = special(study, population.names())?;
+    let guard = Guard::new(study);
+    let mut vectors = ClientVectors::new(population, study.algorithm());
+    let ground = ground(study, population, graph, problem, &special, &guard, trial);
+    for round in 1..=study.rounds() {
+        vectors.round(&ground, round, false).map_err(|stuck| stuck.in_round(round, population.names()))?;
+    }
+    let model = mean(&vectors.released, population.features());
+    if model.iter().all(|v| v.is_finite()) { Ok(model) } else { Err(SimError::Diverged { round: study.rounds() }) }
 }
 
 /// Where the records of a trial come from.
-type Load<'a> = &'a (dyn Fn(u32) -> Result<Arc<Population>, SimError> + Sync);
+type Load<'a> = &'a (dyn Fn(&Study, u32) -> Result<Arc<Population>, SimError> + Sync);
 
 fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Result<Outcome, SimError> {
     let started = Instant::now();
@@ -101,10 +128,11 @@ fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Re
     let results: Result<Vec<Measured>, SimError> = (0..simulation.trials)
         .into_par_iter()
         .map(|trial| {
-            if trial == 0 || simulation.redraw == Redraw::Noise {
-                first.run(study, &guard, trial, &work)
+            // Where columns are standardised privately, the noise of a trial decides about its features too.
+            if trial == 0 || (simulation.redraw == Redraw::Noise && study.moments().is_none()) {
+                first.run(&guard, trial, &work)
             } else {
-                Trial::new(study, shared, trial, load)?.run(study, &guard, trial, &work)
+                Trial::new(study, shared, trial, load)?.run(&guard, trial, &work)
             }
         })
         .collect();
@@ -142,7 +170,7 @@ impl Shared {
             return Err(CentralError::NotAsked);
         }
         let clip = study.privacy().filter(|_| losses == Losses::Clipped).map(|p| p.clip());
-        let key = format!("{:?} {problem:?} {clip:?} {} {trial}", spec.data, spec.seed);
+        let key = format!("{:?} {:?} {problem:?} {clip:?} {} {trial}", spec.data, spec.weights, spec.seed);
         if let Some(known) = self.solved.lock().expect("no solver panics").get(&key) {
             return known.clone();
         }
@@ -185,43 +213,83 @@ impl Guard {
 
 /// What a trial runs on.
 struct Trial {
+    /// The study, with the typical values that private standardisation gave it.
+    study: Study,
     population: Arc<Population>,
     graph: Graph,
     problem: Problem,
     central: Result<Central, CentralError>,
     surrogate: Option<Central>,
+    /// The objective of the best model without features.
+    null: Option<f64>,
     special: HashMap<usize, Special>,
+}
+
+/// The study with the typical values that its clients' private moments give it, if it asks for that.
+fn standardise(study: &Study, trial: u32, load: Load) -> Result<Option<Study>, SimError> {
+    let Some(first) = study.moments() else { return Ok(None) };
+    let population = load(&first, trial)?;
+    let graph = first.build_graph(population.names(), trial)?;
+    let moments = last_release(&first, &first.problem(|| 0.0), &population, &graph, trial)?;
+    let divisor = population.divisor().expect("records count the same where columns are standardised");
+    Ok(Some(study.standardised(&moments, population.clients(), divisor)?))
+}
+
+/// The clients that differ from the rest, by index.
+fn special(study: &Study, names: &Names) -> Result<HashMap<usize, Special>, SimError> {
+    let one = |(name, client): (&String, &ClientSpec)| {
+        let k = names
+            .find(name)
+            .ok_or_else(|| SimError::UnknownClient { name: name.clone(), clients: names.to_string() })?;
+        Ok((k, Special { eta: client.eta, budget: study.client_budget(name) }))
+    };
+    study.spec().clients.iter().map(one).collect()
+}
+
+fn ground<'a>(
+    study: &'a Study,
+    population: &'a Population,
+    graph: &'a Graph,
+    problem: &'a Problem,
+    special: &'a HashMap<usize, Special>,
+    guard: &'a Guard,
+    trial: u32,
+) -> Ground<'a> {
+    Ground {
+        population,
+        run: Run { rounds: study.rounds(), graph, problem },
+        rules: Rules { algorithm: study.algorithm() },
+        special,
+        privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
+        trial,
+    }
+}
+
+impl Stuck {
+    fn in_round(self, round: u32, names: &Names) -> SimError {
+        SimError::Round { client: names.get(self.client).into_owned(), round, reason: self.reason }
+    }
 }
 
 impl Trial {
     fn new(study: &Study, shared: &Shared, trial: u32, load: Load) -> Result<Self, SimError> {
-        let population = load(trial)?;
+        let standardised = standardise(study, trial, load)?;
+        let study = standardised.as_ref().unwrap_or(study);
+        let population = load(study, trial)?;
         let graph = study.build_graph(population.names(), trial)?;
-        let mut special = HashMap::new();
-        for (name, client) in &study.spec().clients {
-            let k = population.names().find(name).ok_or_else(|| SimError::UnknownClient {
-                name: name.clone(),
-                clients: population.names().to_string(),
-            })?;
-            special.insert(k, Special { eta: client.eta, budget: study.client_budget(name) });
-        }
+        let special = special(study, population.names())?;
         let problem = study.problem(|| population.paper_lambda1());
         let solve = |losses| shared.solve(study, &population, &problem, losses, trial);
         let clipped = study.privacy().is_some() && study.algorithm().clips() && !shared.exact_only;
         let central = solve(Losses::Exact);
         let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
-        Ok(Self { population, graph, problem, central, surrogate, special })
+        let null = central.is_ok().then(|| central::null_objective(&population, &problem));
+        Ok(Self { study: study.clone(), population, graph, problem, central, surrogate, null, special })
     }
 
-    fn run(&self, study: &Study, guard: &Guard, trial: u32, work: &Work) -> Result<Measured, SimError> {
-        let ground = Ground {
-            population: &self.population,
-            run: Run { rounds: study.rounds(), graph: &self.graph, problem: &self.problem },
-            rules: Rules { algorithm: study.algorithm() },
-            special: &self.special,
-            privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
-            trial,
-        };
+    fn run(&self, guard: &Guard, trial: u32, work: &Work) -> Result<Measured, SimError> {
+        let study = &self.study;
+        let ground = ground(study, &self.population, &self.graph, &self.problem, &self.special, guard, trial);
         let yardstick = Yardstick {
             population: &self.population,
             problem: &self.problem,
@@ -230,13 +298,14 @@ impl Trial {
         };
         let mut vectors = ClientVectors::new(&self.population, study.algorithm());
         let mut metrics = Vec::new();
+        let mut swing = Swing::default();
         for round in 1..=study.rounds() {
+            // Of the first trial alone: the others have the same steps.
+            if trial == 0 && round > 1 && study.algorithm().touches_records(round, study.rounds()) {
+                swing.add(&mean(&vectors.released, self.population.features()));
+            }
             let measured = is_measured(study, round);
-            vectors.round(&ground, round, measured).map_err(|Stuck { client, reason }| SimError::Round {
-                client: self.population.names().get(client).into_owned(),
-                round,
-                reason,
-            })?;
+            vectors.round(&ground, round, measured).map_err(|stuck| stuck.in_round(round, self.population.names()))?;
             if measured {
                 let ClientVectors { w, released, average, .. } = &vectors;
                 let found = yardstick.measure(&Models { w, released, average });
@@ -247,7 +316,18 @@ impl Trial {
             }
             work.add_round()?;
         }
-        Ok(Measured { metrics, vectors: (trial == 0).then_some(vectors) })
+        let regret = self.regret(&mean(&vectors.released, self.population.features()));
+        let overshoots = swing.overshoots();
+        Ok(Measured { metrics, regret, overshoots, vectors: (trial == 0).then_some(vectors) })
+    }
+
+    /// What a model loses against pooled data, as a share of what pooled data gains over no features at all; none where that is
+    /// nothing.
+    fn regret(&self, model: &[f64]) -> Option<f64> {
+        let best = self.central.as_ref().ok()?.objective;
+        let gain = self.null? - best;
+        let lost = central::objective(&self.population, &self.problem, model) - best;
+        (gain > 1e-9 * best.abs().max(gain)).then_some(lost / gain)
     }
 }
 
@@ -258,6 +338,8 @@ fn is_measured(study: &Study, round: u32) -> bool {
 /// What came of a trial.
 struct Measured {
     metrics: Vec<Metrics>,
+    regret: Option<f64>,
+    overshoots: bool,
     /// Kept of the first trial.
     vectors: Option<ClientVectors>,
 }
@@ -282,23 +364,28 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
             }
         })
         .collect();
+    let overshoots = trials.iter().any(|t| t.overshoots);
+    let regrets: Vec<f64> = trials.iter().filter_map(|t| t.regret).collect();
     let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
     let vectors = trials.into_iter().find_map(|t| t.vectors).expect("the first trial keeps its vectors");
     let features = first.population.features();
     Outcome {
         points,
         final_errors,
-        model: Model::new(study, mean(&vectors.released, features), Some(mean(&vectors.average, features))),
+        regret: (!regrets.is_empty()).then(|| Band::of(regrets)),
+        model: Model::new(&first.study, mean(&vectors.released, features), Some(mean(&vectors.average, features))),
         names: first.population.names().clone(),
         clients: vectors.w.into_vec(),
         released: vectors.released.into_vec(),
         edges: first.graph.edges(),
-        records: first.population.total_records(),
+        records: first.population.records_of_clients(),
+        overshoots,
         regularizer: first.problem.regularizer,
         central: first.central.clone(),
         surrogate: first.surrogate.clone(),
         epsilon: promise.map(|privacy| privacy.promised().get()),
         study: study.clone(),
+        fitted: first.study.clone(),
         setup_seconds: 0.0,
         seconds: 0.0,
     }

@@ -47,7 +47,7 @@ fn central_solutions_match_scikit_learn_and_statsmodels() {
         let classification = ["logistic", "hinge"].contains(&case["loss"]["loss"].as_str().unwrap());
         let range = if classification { "[-1, 1]" } else { "[-20, 20]" };
         let text = format!(
-            "rounds = 1\nprivacy = \"off\"\n[problem]\n{}{}[graph]\nkind = \"complete\"\n\
+            "rounds = 1\nprivacy = \"off\"\n[problem]\nweights = \"clients\"\n{}{}[graph]\nkind = \"complete\"\n\
              [algorithm]\nname = \"zcdp-nfl\"\nrho = 1\neta = 1\n\
              [data]\nsource = \"folder\"\nfeatures = [{}]\ntarget = \"y\"\nscaling = \"none\"\n{bounds}bounds.y = {range}\n",
             table(&case["loss"]),
@@ -67,6 +67,36 @@ fn central_solutions_match_scikit_learn_and_statsmodels() {
             );
         }
     }
+}
+
+/// With record weights it does not matter who holds a record; with client weights it does.
+#[test]
+fn record_weights_pool_the_records_whoever_holds_them() {
+    let rows: Vec<String> = (0..40u32)
+        .map(|j| {
+            let x = f64::from(j * 7 % 40) / 20.0 - 1.0;
+            format!("{x},{}", 0.7 * x + 0.1 + f64::from(j * j % 11) / 40.0 - 0.1)
+        })
+        .collect();
+    let solved = |weights: &str, sizes: [usize; 3]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut rest = &rows[..];
+        for (name, size) in ["a", "b", "c"].iter().zip(sizes) {
+            let (own, others) = rest.split_at(size);
+            std::fs::write(folder.path().join(format!("{name}.csv")), format!("x,y\n{}\n", own.join("\n"))).unwrap();
+            rest = others;
+        }
+        let text = format!(
+            "rounds = 1\nprivacy = \"off\"\n[problem]\nloss = \"huber\"\nthreshold = 0.05\nweights = \"{weights}\"\n\
+             [graph]\nkind = \"complete\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1\neta = 1\n\
+             [data]\nsource = \"folder\"\nfeatures = [\"x\"]\ntarget = \"y\"\nintercept = true\nbounds.x = [-1, 1]\nbounds.y = [-2, 2]\n"
+        );
+        run(&text, folder.path().to_str()).central.unwrap().w
+    };
+    let apart = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let (even, uneven) = ([13, 13, 14], [3, 30, 7]);
+    assert!(apart(&solved("records", even), &solved("records", uneven)) < 1e-7);
+    assert!(apart(&solved("clients", even), &solved("clients", uneven)) > 1e-3, "the check can fail");
 }
 
 /// The paper's network without noise.

@@ -109,7 +109,7 @@ fn table_study(folder: &std::path::Path, target: &str, loss: &str) -> String {
     }
     let range = if target == "days" { "bounds.days = [0, 60]" } else { "categories.ill = [\"no\", \"yes\"]" };
     format!(
-        "seed = 5\nrounds = 25\n[problem]\nloss = \"{loss}\"\nregularizer = \"l2\"\nlambda = 0.05\n\
+        "seed = 5\nrounds = 25\n[problem]\nloss = \"{loss}\"\nregularizer = \"l2\"\nlambda = 0.05\nweights = \"clients\"\n\
          [data]\nsource = \"folder\"\npath = \"{}\"\nfeatures = [\"age\", \"sex\"]\ntarget = \"{target}\"\nintercept = true\n\
          bounds.age = [0, 100]\n{range}\ncategories.sex = [\"f\", \"m\"]\n[graph]\nkind = \"ring\"\n\
          [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.4\neta = 1.0\n{ON}[client.birch]\nphi1 = 1e-3\neta = 0.5\n",
@@ -191,7 +191,7 @@ fn planned() -> String {
     let mut lines: Vec<String> = plan
         .rows
         .iter()
-        .map(|row| format!("plan {}: {:016x} {}\n", row.algorithm, row.error.to_bits(), row.parameters.text()))
+        .map(|row| format!("plan {}: {:016x} {}\n", row.algorithm, row.regret.score.to_bits(), row.parameters.text()))
         .collect();
     lines.sort();
     lines.concat()

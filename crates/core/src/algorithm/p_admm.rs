@@ -160,7 +160,7 @@ impl Local<'_> {
         }
     }
 
-    /// (1/M) sum of curvature_j x_j x_j^T over the records that are not clipped, plus the diagonal, by rows.
+    /// (1/D) sum of curvature_j x_j x_j^T over the records that are not clipped, plus the diagonal, by rows.
     fn hessian(&self, w: &[f64]) -> Vec<f64> {
         let problem = self.round.run.problem;
         let records = self.records;
@@ -172,7 +172,7 @@ impl Local<'_> {
             let z: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
             let clipped = problem.loss.slope(z, y).abs() > limit;
             let curvature = if clipped { 0.0 } else { problem.loss.curvature(z, y) };
-            let scale = curvature / records.len() as f64;
+            let scale = curvature / records.divisor();
             for (row, &xi) in hessian.chunks_exact_mut(n).zip(&x) {
                 for (h, &xj) in row.iter_mut().zip(&x) {
                     *h += scale * xi * xj;

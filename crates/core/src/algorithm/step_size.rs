@@ -8,6 +8,8 @@ use crate::rule;
 pub enum Decay {
     /// eta
     Constant,
+    /// eta/n^0.4
+    Slow,
     /// eta/sqrt(n)
     Sqrt,
     /// eta/n
@@ -23,8 +25,9 @@ pub struct StepSize {
     pub decay: Decay,
 }
 
-const WORDS: &[&str] = &["constant", "sqrt", "inverse"];
-const DECAYS: [(&str, Decay); 3] = [("constant", Decay::Constant), ("sqrt", Decay::Sqrt), ("inverse", Decay::Inverse)];
+const WORDS: &[&str] = &["constant", "slow", "sqrt", "inverse"];
+const DECAYS: [(&str, Decay); 4] =
+    [("constant", Decay::Constant), ("slow", Decay::Slow), ("sqrt", Decay::Sqrt), ("inverse", Decay::Inverse)];
 
 impl StepSize {
     /// The knob `eta`, searched in this range.
@@ -59,6 +62,7 @@ impl StepSize {
         let eta = own.unwrap_or(self.eta);
         match self.decay {
             Decay::Constant => eta,
+            Decay::Slow => eta / libm::pow(n, 0.4),
             Decay::Sqrt => eta / n.sqrt(),
             Decay::Inverse => eta / n,
         }

@@ -27,6 +27,10 @@ impl Loss for Huber {
         Shape::Residual { curvature: Some(1.0), above: self.threshold, below: self.threshold }
     }
 
+    fn rescaled(self, factor: f64) -> Self {
+        Self { threshold: self.threshold * factor }
+    }
+
     #[inline(always)]
     fn value(self, z: f64, y: f64) -> f64 {
         let r = (z - y).abs();

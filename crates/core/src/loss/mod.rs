@@ -35,6 +35,11 @@ pub trait Loss: Copy + Send + Sync {
 
     /// The loss in terms that a cone solver knows.
     fn shape(self) -> Shape;
+
+    /// The same loss where targets and predictions are `factor` times as large, up to a constant factor of its value.
+    fn rescaled(self, _factor: f64) -> Self {
+        self
+    }
 }
 
 /// The shapes of which a cone program is made. The clipped loss has the same shape with its slopes clamped.
@@ -173,5 +178,10 @@ impl AnyLoss {
     /// The loss in terms that a cone solver knows.
     pub fn shape(self) -> Shape {
         with_loss!(self, loss => loss.shape())
+    }
+
+    /// See [`Loss::rescaled`].
+    pub fn rescaled(self, factor: f64) -> Self {
+        with_loss!(self, loss => loss.rescaled(factor).into())
     }
 }

@@ -130,6 +130,11 @@ impl<D: Disk> Node<D> {
         self.links.live().map(|(id, link)| (id, link.is_some()))
     }
 
+    /// Whether the steps are too large: the points at which this process computed gradients swing to and fro.
+    pub fn overshoots(&self) -> bool {
+        self.rounds.overshoots()
+    }
+
     /// Root mean square distance of the own release from the neighbours' in the last round.
     pub fn consensus(&self) -> f64 {
         self.rounds.consensus()

@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::graph::{Graph, GraphError};
 use crate::identity::PublicId;
 use crate::names::Names;
+use crate::problem::Weights;
 use crate::study::{DataSpec, Layout, NoiseKind, Study};
 
 /// Most numbers that a peer keeps per round: P times (2 + d_k).
@@ -47,6 +48,12 @@ impl Roster {
         }
         if study.public_problem().is_none() {
             return refuse("problem.lambda1 = \"paper\" depends on the data of all clients; write a number");
+        }
+        if study.spec().weights == Weights::Records && study.mean_records().is_none() {
+            return refuse(
+                "data.records is missing; where every record counts the same, all peers divide by the same public mean number of \
+                 records, so write it (or client.NAME.records for each, or problem.weights = \"clients\")",
+            );
         }
         if let Some(reason) = study.algorithm().refuses_peers() {
             return refuse(&format!("algorithm.name = \"{}\" {reason}", study.algorithm().name()));

@@ -9,6 +9,7 @@ use super::round::{Done, Inputs, Work};
 use crate::client::Cost;
 use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
 use crate::message::{Head, Hello, Outgoing, Receipt, RoundFrame};
+use crate::swing::Swing;
 
 /// The state from which rounds are computed.
 ///
@@ -28,6 +29,8 @@ pub(super) struct Rounds<D> {
     consensus: f64,
     edges: BTreeMap<u32, RoundEdge>,
     work: Work,
+    /// The points at which this process has computed gradients.
+    swing: Swing,
 }
 
 /// What became of a neighbour's release.
@@ -58,6 +61,7 @@ impl<D: Disk> Rounds<D> {
             consensus: 0.0,
             edges: context.neighbours().iter().map(|&id| (id, RoundEdge::new(context, id))).collect(),
             work: Work::default(),
+            swing: Swing::default(),
         };
         rounds.resume(context, resumed);
         Ok(rounds)
@@ -117,6 +121,10 @@ impl<D: Disk> Rounds<D> {
 
     /// Computes the next round and records it. Returns what it cost.
     pub fn step(&mut self, context: &Context) -> Result<Cost, Stop> {
+        let algorithm = context.setup.study.algorithm();
+        if self.round > 0 && algorithm.touches_records(self.round + 1, context.limits.rounds) {
+            self.swing.add(&self.own);
+        }
         let mut squares = 0.0;
         self.work.clear();
         for (id, edge) in &mut self.edges {
@@ -234,6 +242,10 @@ impl<D: Disk> Rounds<D> {
 
     pub fn memory(&self) -> &[f64] {
         &self.memory
+    }
+
+    pub fn overshoots(&self) -> bool {
+        self.swing.overshoots()
     }
 
     pub fn consensus(&self) -> f64 {

@@ -44,8 +44,10 @@ pub enum SetupError {
     /// The key is not the one that the roster has for this peer.
     #[error("the identity is not that of the peer `me` in the roster; find `me` with Roster::find")]
     Identity,
-    /// The records have another clip or other features than the study.
-    #[error("the records were stored for another study: their clip or their features differ; store them for this one")]
+    /// The records have another clip, divisor or other features than the study.
+    #[error(
+        "the records were stored for another study: their clip, divisor or features differ; store them for this one"
+    )]
     Data,
     /// A study with privacy has no noise, or one without has some.
     #[error("noise is given exactly if the study has privacy; take it from Study::noise")]
@@ -65,7 +67,9 @@ impl NodeSetup {
         if self.roster.ids.get(self.me) != Some(&self.identity.id()) {
             return Err(SetupError::Identity);
         }
-        if records.clipping() != study.clipping() || records.features() != study.features() {
+        let divisor = study.divisor(records.len(), || f64::NAN);
+        let fits = records.features() == study.features() && records.divisor() == divisor;
+        if records.clipping() != study.clipping() || !fits {
             return Err(SetupError::Data);
         }
         if study.privacy().is_some() != self.noise.is_some() {

@@ -29,7 +29,7 @@ fn identity(k: u32) -> Identity {
 fn context() -> Context {
     let mut text = format!(
         "rounds = {ROUNDS}\n\
-         problem = {{ loss = \"squared\" }}\n\
+         problem = {{ loss = \"squared\", weights = \"clients\" }}\n\
          data = {{ source = \"folder\", path = \".\", features = [\"a\", \"b\"], target = \"y\", \
          bounds = {{ a = [0, 1], b = [0, 1], y = [0, 1] }} }}\n\
          graph = {{ kind = \"complete\" }}\n\

@@ -162,20 +162,36 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// What each of `rounds` data rounds may spend. All accountants but the classic one spread zCDP geometrically.
+    /// What each of `rounds` data rounds may spend of `share` of the total, which is 1 for all of it. All accountants but the
+    /// classic one spread zCDP geometrically; for that one, and where only the first round is given, there is no share.
     pub fn schedule(
         self,
         accountant: Accountant,
         delta: Delta,
         rounds: u32,
         tau: f64,
+        share: f64,
     ) -> Result<Schedule, BudgetError> {
         match self {
             Budget::Epsilon(epsilon) if accountant == Accountant::Classic => {
                 Schedule::classic(epsilon, delta, rounds, tau)
             }
-            Budget::Epsilon(epsilon) => Schedule::geometric(accountant.rho(epsilon, delta), rounds, tau),
+            Budget::Epsilon(epsilon) => {
+                let rho = accountant.rho(epsilon, delta).get();
+                Schedule::geometric(Rho::computed(if share == 1.0 { rho } else { rho * share }), rounds, tau)
+            }
             Budget::First(first) => Schedule::geometric_from_first(first, rounds, tau),
+        }
+    }
+
+    /// The rho of `share` of the total, as one round may spend it; 0 where there is no total.
+    pub fn part(self, accountant: Accountant, delta: Delta, share: f64) -> Result<Rho, BudgetError> {
+        match self {
+            Budget::Epsilon(epsilon) if share > 0.0 && accountant != Accountant::Classic => {
+                let rho = accountant.rho(epsilon, delta).get() * share;
+                Schedule::geometric(Rho::computed(rho), 1, 1.0).map(|schedule| schedule.phi(1))
+            }
+            _ => Ok(Rho::ZERO),
         }
     }
 }

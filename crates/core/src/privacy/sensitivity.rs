@@ -72,8 +72,20 @@ impl Sensitivity {
     /// the clip's own rounding (about P u) and the scaling after it.
     #[inline]
     pub fn of_clipped_mean(clip: Clip, records: usize) -> Self {
+        Self::of_clipped_sum(clip, records, records as f64)
+    }
+
+    /// 2 c1/D: the sum of `records` gradients clipped to `clip`, divided by a public D.
+    ///
+    /// The margin is that of the sum, so it follows from the number of terms and not from D.
+    ///
+    /// # Panics
+    /// If the divisor is not positive: noise would have no scale.
+    #[inline]
+    pub fn of_clipped_sum(clip: Clip, records: usize, divisor: f64) -> Self {
+        assert!(divisor > 0.0, "a sum is divided by a positive number");
         let count = records as f64;
-        Self { exact: 2.0 * clip.get() / count, margin: 1e-9 + count * count * UNIT_ROUNDOFF }
+        Self { exact: 2.0 * clip.get() / divisor, margin: 1e-9 + count * count * UNIT_ROUNDOFF }
     }
 
     /// The sensitivity after a public, data-independent scaling: for zCDP-NFL 1/a_k(n).

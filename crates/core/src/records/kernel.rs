@@ -165,7 +165,7 @@ impl<L: Loss> Kernel for Gradient<'_, L> {
         main.clipped_slopes(simd, self.loss, main_slopes);
         tail.predict(simd, self.w, tail_slopes);
         tail.clipped_slopes(simd, self.loss, tail_slopes);
-        let share = self.scale / self.records.records as f64;
+        let share = self.scale / self.records.divisor;
         for_tiles!(self.records.features, |first, N| {
             let sums = main.add_columns::<S, N>(simd, first, main_slopes, [simd.splat(0.0); N]);
             let sums = tail.add_columns::<S, N>(simd, first, tail_slopes, sums);
@@ -195,6 +195,6 @@ impl<L: Loss> Kernel for MeanLoss<'_, L> {
         tail.predict(simd, self.w, tail_z);
         let sums = main.add_losses(self.loss, main_z, [0.0; LANES]);
         let sums = tail.add_losses(self.loss, tail_z, sums);
-        sum(sums) / records as f64
+        sum(sums) / self.records.divisor
     }
 }

@@ -44,6 +44,8 @@ pub struct RecordLayout {
     pub features: usize,
     /// What they are stored with.
     pub clipping: Clipping,
+    /// What sums over the records are divided by: M_k where clients count the same, the public mean of all M_k where records do.
+    pub divisor: f64,
 }
 
 impl RecordLayout {
@@ -61,7 +63,7 @@ impl RecordLayout {
     /// If a number is not finite or there are not P of them: an infinite feature would pass any clip. Both are checked when
     /// data is read.
     pub fn store(self, storage: &mut [f64], j: usize, x: &[f64], y: f64) {
-        let Self { records, features, clipping } = self;
+        let Self { records, features, clipping, .. } = self;
         assert!(x.len() == features && y.is_finite() && x.iter().all(|v| v.is_finite()), "P finite numbers");
         for (p, &v) in x.iter().enumerate() {
             storage[position(j, p, records, features)] = v;
@@ -78,8 +80,8 @@ impl RecordLayout {
     #[inline]
     pub fn view(self, storage: &[f64]) -> Records<'_> {
         assert!(self.records > 0 && storage.len() == self.size(), "storage does not match its layout");
-        let Self { records, features, clipping } = self;
-        Records { storage, records, features, clipping }
+        let Self { records, features, clipping, divisor } = self;
+        Records { storage, records, features, clipping, divisor }
     }
 }
 
@@ -94,7 +96,7 @@ fn slope_limit(x: &[f64], clip: Clip) -> f64 {
     (clip.get() / norm).min(f64::MAX)
 }
 
-/// One client's records with their memory, and the clip that they were stored with.
+/// One client's records with their memory, and the clip and divisor that they were stored with.
 #[derive(Clone)]
 pub struct Dataset {
     storage: Vec<f64>,
@@ -102,13 +104,26 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// From rows of `features` numbers, one after the other, and their targets.
+    /// From rows of `features` numbers, one after the other, and their targets; a mean over them is one of its own records.
     ///
     /// # Panics
     /// If there are no records or features, rows and targets do not match, or a number is not finite: data that was read by
     /// `undertone-data` is checked.
     pub fn new(rows: &[f64], targets: &[f64], features: usize, clipping: Clipping) -> Self {
-        let layout = RecordLayout { records: targets.len(), features, clipping };
+        let (records, divisor) = (targets.len(), targets.len() as f64);
+        Self::with_layout(rows, targets, RecordLayout { records, features, clipping, divisor })
+    }
+
+    /// The same with a layout that says what sums are divided by.
+    ///
+    /// # Panics
+    /// As [`Dataset::new`], and if the divisor is not a positive number.
+    pub fn with_layout(rows: &[f64], targets: &[f64], layout: RecordLayout) -> Self {
+        let features = layout.features;
+        assert!(
+            layout.records == targets.len() && layout.divisor > 0.0 && layout.divisor.is_finite(),
+            "a layout of these"
+        );
         assert!(features > 0 && !targets.is_empty() && rows.len() == targets.len() * features, "rows match targets");
         let mut storage = vec![0.0; layout.size()];
         for ((j, x), y) in rows.chunks_exact(features).enumerate().zip(targets) {
@@ -130,6 +145,7 @@ pub struct Records<'a> {
     records: usize,
     features: usize,
     clipping: Clipping,
+    divisor: f64,
 }
 
 /// Working space that the kernels reuse from client to client.
@@ -149,10 +165,16 @@ impl<'a> Records<'a> {
         self.clipping
     }
 
-    /// How far replacing one record can move the mean gradient: 2 c1/M. Without a clip there is no bound.
+    /// How far replacing one record can move the gradient: 2 c1/D, with D the divisor. Without a clip there is no bound.
     #[inline]
     pub fn gradient_sensitivity(self) -> Option<Sensitivity> {
-        self.clipping.clip().map(|clip| Sensitivity::of_clipped_mean(clip, self.records))
+        self.clipping.clip().map(|clip| Sensitivity::of_clipped_sum(clip, self.records, self.divisor))
+    }
+
+    /// D, what sums over the records are divided by.
+    #[inline]
+    pub fn divisor(self) -> f64 {
+        self.divisor
     }
 
     /// M, the number of records.
@@ -179,7 +201,13 @@ impl<'a> Records<'a> {
         (at(self.features), at(self.features + 1))
     }
 
-    /// `scale` times the mean clipped gradient at `w`: (scale/M) sum_j clamp(slope_j, limit_j) x_j, written to `out`.
+    /// The target of record `j`.
+    pub fn target(self, j: usize) -> f64 {
+        self.storage[position(j, self.features, self.records, self.features)]
+    }
+
+    /// `scale` times the clipped gradient at `w`: (scale/D) sum_j clamp(slope_j, limit_j) x_j, written to `out`, with D the
+    /// divisor.
     ///
     /// This is the only code that turns records into messages, and it includes the clip.
     pub fn gradient(self, loss: AnyLoss, w: &[f64], scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
@@ -187,7 +215,7 @@ impl<'a> Records<'a> {
         with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, scale, slopes, out }));
     }
 
-    /// The mean loss at `w`, unclipped: (1/M) sum_j loss(x_j.w, y_j).
+    /// The loss at `w`, unclipped: (1/D) sum_j loss(x_j.w, y_j), with D the divisor.
     pub fn mean_loss(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch) -> f64 {
         let z = self.slopes(scratch);
         with_loss!(loss, loss => dispatch(MeanLoss { records: self, loss, w, z }))
@@ -225,7 +253,7 @@ mod tests {
         };
         for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)] {
             let clipping = Clipping::Enforced(Clip::new(0.8).unwrap());
-            let layout = RecordLayout { records: count, features, clipping };
+            let layout = RecordLayout { records: count, features, clipping, divisor: count as f64 };
             let mut storage = vec![0.0; layout.size()];
             for j in 0..count {
                 let x: Vec<f64> = (0..features).map(|_| number()).collect();

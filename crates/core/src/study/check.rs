@@ -8,11 +8,11 @@ use crate::algorithm::{self, Algorithm};
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
 use crate::loss::AnyLoss;
-use crate::privacy::{Budget, Clip, Delta, Epsilon, Rho, Schedule};
-use crate::problem::Problem;
+use crate::privacy::{Accountant, Budget, Clip, Delta, Epsilon, Rho, Schedule};
+use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
 use crate::rule::{self, Rule};
-use crate::schema::{ColumnKind, Schema};
+use crate::schema::{Column, ColumnKind, Missing, Scaling, Schema, same_number};
 
 impl StudySpec {
     /// Checks everything, and computes what follows from it.
@@ -63,8 +63,6 @@ impl StudySpec {
         }
         if let Some(plan) = &self.plan {
             plan.clients.map_or(Ok(()), |clients| count("plan.clients", clients as u64, 2, MOST_CLIENTS))?;
-            counts("plan.records", &plan.records)?;
-            number("plan.noise", plan.noise, rule::NOT_NEGATIVE)?;
         }
         self.check_privacy_facts()
     }
@@ -85,7 +83,44 @@ impl StudySpec {
             BudgetSpec::First(phi1) => number("privacy.phi1", phi1, rule::POSITIVE)?,
         }
         privacy.clip.map_or(Ok(()), |clip| number("privacy.clip", clip, rule::POSITIVE))?;
-        privacy.tau.map_or(Ok(()), |tau| number("privacy.tau", tau, rule::ABOVE_ZERO_TO_ONE))
+        privacy.tau.map_or(Ok(()), |tau| number("privacy.tau", tau, rule::ABOVE_ZERO_TO_ONE))?;
+        number("privacy.spent_share", privacy.spent_share, rule::BELOW_ONE)?;
+        self.check_standardisation(privacy)
+    }
+
+    /// Private standardisation splits a total rho, and gives all records of all clients one map.
+    fn check_standardisation(&self, privacy: &PrivacySpec) -> Result<(), StudyError> {
+        let part = match privacy.standardise {
+            Some(share) => {
+                number("privacy.standardise", share, rule::BETWEEN_ZERO_AND_ONE)?;
+                "standardise"
+            }
+            None if privacy.spent_share > 0.0 => "spent_share",
+            None => return Ok(()),
+        };
+        let refuse = |reason: &str| Err(StudyError::at(format!("privacy.{part}"), reason));
+        if !matches!(privacy.budget, BudgetSpec::Epsilon(_)) || self.clients.values().any(|c| c.phi1.is_some()) {
+            return refuse("is a share of a total, which phi1 does not give; write privacy.epsilon, or remove it");
+        }
+        if privacy.accountant == Accountant::Classic {
+            return refuse(
+                "is a share of rho, by which the classic accountant does not go; choose another, or remove it",
+            );
+        }
+        if privacy.standardise.is_none() {
+            return Ok(());
+        }
+        match self.schema() {
+            _ if privacy.spent_share > 0.0 => refuse("was spent already, as spent_share says; remove one of them"),
+            None => refuse("needs tables with columns; synthetic data has none, so remove it"),
+            Some(schema) if schema.scaling != Scaling::Bounds => {
+                refuse("scales the columns, but data.scaling is \"none\"; remove one of them")
+            }
+            Some(_) if self.weights == Weights::Clients => refuse(
+                "needs problem.weights = \"records\", so that all clients release alike; write that, or remove it",
+            ),
+            Some(_) => Ok(()),
+        }
     }
 
     fn check_algorithm(&self, spec: &mut StudySpec) -> Result<Arc<dyn Algorithm>, StudyError> {
@@ -126,9 +161,10 @@ impl StudySpec {
         };
         let touches = |n: u32| algorithm.touches_records(n, self.rounds);
         let data_rounds = (1..=self.rounds).filter(|&n| touches(n)).count() as u32;
-        let costs = budget
-            .schedule(privacy.accountant, delta, data_rounds, tau)
-            .map_err(|e| StudyError::at("privacy", format!("cannot be kept: {e}")))?;
+        let cannot = |e| StudyError::at("privacy", format!("cannot be kept: {e}"));
+        let share = privacy.standardise.unwrap_or(privacy.spent_share);
+        let before = budget.part(privacy.accountant, delta, share).map_err(cannot)?;
+        let costs = budget.schedule(privacy.accountant, delta, data_rounds, tau, 1.0 - share).map_err(cannot)?;
         let schedule = Arc::new(costs.spread(self.rounds, touches));
         let mut exposure = 1.0f64;
         for (name, client) in &self.clients {
@@ -140,7 +176,7 @@ impl StudySpec {
             exposure = exposure.max(phi1 / schedule.phi(1).get());
         }
         let PrivacySpec { accountant, noise, .. } = *privacy;
-        Ok(Privacy { clip, budget, delta, accountant, noise, schedule, exposure })
+        Ok(Privacy { clip, budget, delta, accountant, noise, before, schedule, exposure })
     }
 
     /// The problem as far as an algorithm has to know it before there is data: the paper's rule gives some l1.
@@ -166,7 +202,8 @@ impl StudySpec {
                 number("data.condition", *condition, rule::AT_LEAST_ONE)?;
                 check_size(*clients, records, *features)
             }
-            DataSpec::Files { layout, schema, .. } => {
+            DataSpec::Files { layout, schema, records, .. } => {
+                self.check_public_records(layout, records)?;
                 match layout {
                     Layout::StandIn { clients, records, noise } => {
                         if clients.len() < 2 || !distinct(clients) {
@@ -182,6 +219,29 @@ impl StudySpec {
                 }
                 check_schema(schema, self.loss)
             }
+        }
+    }
+
+    /// The public number of records is said once: for all clients, as their mean, or client by client.
+    fn check_public_records(&self, layout: &Layout, records: &[usize]) -> Result<(), StudyError> {
+        let stated = self.clients.iter().find(|(_, client)| client.records.is_some());
+        if let Some((name, _)) = stated {
+            let key = format!("client.{name}.records");
+            if matches!(layout, Layout::StandIn { .. }) || !records.is_empty() {
+                return Err(StudyError::at(key, "and data.records are both given; keep one of them"));
+            }
+            if let Some((other, _)) = self.clients.iter().find(|(_, client)| client.records.is_none()) {
+                let key = format!("client.{other}.records");
+                return Err(StudyError::at(
+                    key,
+                    format!("is missing, while client.{name}.records is given; give all or none"),
+                ));
+            }
+        }
+        match layout {
+            Layout::Split(clients) if !records.is_empty() => one_or_each("data.records", records, *clients),
+            _ if !records.is_empty() => counts("data.records", records),
+            _ => Ok(()),
         }
     }
 
@@ -203,6 +263,7 @@ impl StudySpec {
             let key = |part: &str| format!("client.{name}.{part}");
             client.eta.map_or(Ok(()), |eta| number(&key("eta"), eta, rule::POSITIVE))?;
             client.phi1.map_or(Ok(()), |phi1| number(&key("phi1"), phi1, rule::POSITIVE))?;
+            client.records.map_or(Ok(()), |records| count(&key("records"), records as u64, 1, MOST_RECORDS))?;
             if client.address.as_deref().is_some_and(|address| !is_address(address)) {
                 let message = "is not an address; write \"host:port\", such as \"10.0.0.7:4700\"";
                 return Err(StudyError::at(key("address"), message));
@@ -290,6 +351,47 @@ pub(super) fn distinct(words: &[String]) -> bool {
     set.len() == words.len()
 }
 
+/// Whether two of the words are the same number.
+fn numbers_repeat(words: &[String]) -> bool {
+    (1..words.len()).any(|i| words[..i].iter().any(|word| same_number(word, &words[i])))
+}
+
+/// Typical values of a column that it can have.
+fn check_typical(column: &Column, scaling: Scaling) -> Result<(), StudyError> {
+    let Some(values) = &column.typical else { return Ok(()) };
+    let key = format!("data.typical.{}", column.name);
+    if scaling == Scaling::None {
+        return Err(StudyError::at(key, "scales the column, but data.scaling is \"none\"; remove one of them"));
+    }
+    let possible = match &column.kind {
+        ColumnKind::Number { low, high } => {
+            // A spread of less than this would lose all digits.
+            let narrow = 1e-9 * low.abs().max(high.abs());
+            matches!(values[..], [mean, spread] if (*low..=*high).contains(&mean) && spread > narrow && spread <= rule::LARGEST)
+        }
+        ColumnKind::Category(words) => {
+            values.len() == words.len() && values.iter().all(|share| rule::ZERO_TO_ONE.holds(*share))
+        }
+    };
+    match possible {
+        true => Ok(()),
+        false => Err(StudyError::at(key, format!("= {values:?} is not possible; {}", toml::TYPICAL))),
+    }
+}
+
+/// Whether a column can have a feature that says that its cell is missing.
+fn check_indicator(column: &Column, missing: Missing) -> Result<(), StudyError> {
+    let reason = match (&column.kind, missing) {
+        _ if !column.indicator => return Ok(()),
+        (ColumnKind::Category(_), _) => {
+            "has words; list \"\" among them instead, and empty cells are a word of their own"
+        }
+        (_, Missing::Refuse) => "has no missing cells, which are refused; set data.missing = \"mean\"",
+        (ColumnKind::Number { .. }, Missing::Mean) => return Ok(()),
+    };
+    Err(StudyError::at("data.indicators", format!("names \"{}\", which {reason}", column.name)))
+}
+
 /// Whether the columns can be learned from with this loss.
 pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyError> {
     let mut names: Vec<String> = schema.features.iter().map(|column| column.name.clone()).collect();
@@ -299,6 +401,7 @@ pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyEr
         return Err(StudyError::at("data.features", message));
     }
     for column in schema.features.iter().chain([&schema.target]) {
+        check_indicator(column, schema.missing)?;
         match &column.kind {
             ColumnKind::Number { low, high } => {
                 // A range so narrow that scaling by its width would lose all digits is a mistake too.
@@ -311,12 +414,17 @@ pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyEr
                     return Err(StudyError::at(format!("data.bounds.{}", column.name), message));
                 }
             }
-            ColumnKind::Category(words) if words.len() < 2 || !distinct(words) => {
-                let message = "must list at least two different words";
+            ColumnKind::Category(words) if words.len() < 2 || !distinct(words) || numbers_repeat(words) => {
+                let message = "must list at least two different words (3 and 3.0 are the same)";
                 return Err(StudyError::at(format!("data.categories.{}", column.name), message));
             }
             ColumnKind::Category(_) => {}
         }
+        check_typical(column, schema.scaling)?;
+    }
+    if schema.target.typical.is_some() && loss.is_classification() {
+        let key = format!("data.typical.{}", schema.target.name);
+        return Err(StudyError::at(key, format!("has no use: the {} loss learns labels; remove it", loss.name())));
     }
     match &schema.target.kind {
         ColumnKind::Category(_) if !loss.is_classification() => {

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
-use super::{AlgorithmSpec, Document, Limits, NoiseKind, RegularizerSpec, StudyDigest, StudyError, StudySpec};
+use super::{
+    AlgorithmSpec, BudgetSpec, DataSpec, Document, Limits, NoiseKind, PrivacySpec, RegularizerSpec, Simulation,
+    StudyDigest, StudyError, StudySpec,
+};
 use crate::algorithm::Algorithm;
 use crate::graph::{Graph, GraphError};
 use crate::knob::Settings;
+use crate::loss::{Absolute, Hinge};
 use crate::names::Names;
 use crate::privacy::{Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, Noise, Rho, Schedule};
-use crate::problem::Problem;
+use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
+use crate::schema::{Scaling, Schema};
 
 /// A checked study. It cannot be changed: what follows from it was computed in the check, once.
 ///
@@ -48,6 +53,8 @@ pub struct Privacy {
     pub(super) delta: Delta,
     pub(super) accountant: Accountant,
     pub(super) noise: NoiseKind,
+    /// What is spent before the first round, on private means and spreads.
+    pub(super) before: Rho,
     pub(super) schedule: Arc<Schedule>,
     /// By how much more than the schedule the most exposed client spends.
     pub(super) exposure: f64,
@@ -128,6 +135,118 @@ impl Study {
         }
     }
 
+    /// D, what a client with `own` records divides its sums by. Where records count the same and the study does not say how many
+    /// there are, `mean` finds their mean over the clients.
+    pub fn divisor(&self, own: usize, mean: impl FnOnce() -> f64) -> f64 {
+        match self.spec.weights {
+            Weights::Clients => own as f64,
+            Weights::Records => self.mean_records().unwrap_or_else(mean),
+        }
+    }
+
+    /// The public mean number of records of a client, if the study says it.
+    pub fn mean_records(&self) -> Option<f64> {
+        let records = self.spec.public_records()?;
+        // The same sum in the same order for everybody; whole numbers are exact.
+        Some(records.iter().map(|&m| m as f64).sum::<f64>() / records.len() as f64)
+    }
+
+    /// Whether a client's file holds about as many records as was agreed: up to a tenth, or one record, more or less.
+    ///
+    /// With the mean alone nothing is agreed about one client, except that it has no more than all together.
+    pub fn check_records(&self, names: &Names, client: usize, records: usize) -> Result<(), StudyError> {
+        let name = names.get(client);
+        let own = self.spec.clients.get(&*name).and_then(|client| client.records);
+        let (key, agreed) = match (own, self.spec.public_records().as_deref()) {
+            (Some(agreed), _) => (format!("client.{name}.records"), agreed),
+            (None, Some([mean])) => {
+                let all = mean.saturating_mul(names.len());
+                let message = format!(
+                    "= {mean} for each of {} clients, but {name} alone has {records} records, more than all \
+                     together; agree on a new number, or check the file",
+                    names.len()
+                );
+                return if records > all { Err(StudyError::at("data.records", message)) } else { Ok(()) };
+            }
+            (None, Some(each)) if each.len() == names.len() => ("data.records".into(), each[client]),
+            (None, Some(each)) => {
+                let message = format!(
+                    "lists {} numbers for {} clients; write their mean, or one for each",
+                    each.len(),
+                    names.len()
+                );
+                return Err(StudyError::at("data.records", message));
+            }
+            (None, None) => return Ok(()),
+        };
+        let margin = (agreed / 10).max(1);
+        match records.abs_diff(agreed) <= margin {
+            true => Ok(()),
+            false => Err(StudyError::at(
+                key,
+                format!(
+                    "is {agreed} for {name}, but its file has {records} records, more than {margin} off; agree on the new number, \
+                     or check the file"
+                ),
+            )),
+        }
+    }
+
+    /// The study of one round whose releases are private moments of the columns, if this study asks for standardisation.
+    ///
+    /// It is a study like any other: the gradient of |1 - z.w| (or max(0, 1 - z.w)) at w = 0 is -z, clipped and noised as every gradient is, so the mean
+    /// of all last releases is the mean of the moments z. It goes through the same ledger, and its releases are passed on to everybody.
+    pub fn moments(&self) -> Option<Study> {
+        let (privacy, spec) = (self.spec.privacy?, &self.spec);
+        privacy.standardise?;
+        let before = self.privacy.as_ref()?.before;
+        let mut study = spec.clone();
+        let DataSpec::Files { schema, .. } = &mut study.data else { return None };
+        *schema = schema.moments(spec.loss.is_classification());
+        let clip = schema.moment_clip();
+        study.name = format!("{}-moments", spec.name);
+        study.rounds = 1;
+        // Both have the slope -1 at 0 where the target is 1; each suits its kind of target.
+        study.loss = if spec.loss.is_classification() { Hinge.into() } else { Absolute.into() };
+        (study.regularizer, study.lambda) = (RegularizerSpec::Public(Regularizer::None), 0.0);
+        study.algorithm = AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0);
+        study.simulation = Simulation { central: false, metrics_every: 1, ..spec.simulation };
+        study.clients.values_mut().for_each(|client| client.eta = None);
+        study.privacy = Some(PrivacySpec {
+            clip: Some(clip),
+            budget: BudgetSpec::First(before.get()),
+            tau: None,
+            standardise: None,
+            spent_share: 0.0,
+            ..privacy
+        });
+        Some(study.check().expect("made of checked parts"))
+    }
+
+    /// This study with the typical values that follow from the moments that `clients` clients released on average, each dividing
+    /// by `divisor`.
+    ///
+    /// # Panics
+    /// If the study does not ask for standardisation.
+    pub fn standardised(&self, moments: &[f64], clients: usize, divisor: f64) -> Result<Study, StudyError> {
+        let study = self.moments().expect("a study that asks for standardisation");
+        let privacy = study.privacy().expect("moments are private");
+        let sensitivity = 2.0 * privacy.clip().get() / divisor;
+        let sigma = sensitivity / (2.0 * privacy.schedule().phi(1).get()).sqrt() / (clients as f64).sqrt();
+        let mut spec = self.spec.clone();
+        let classification = spec.loss.is_classification();
+        if let DataSpec::Files { schema, .. } = &mut spec.data {
+            let unit = schema.target_unit();
+            *schema = schema.standardised(classification, moments, sigma);
+            // A threshold stays what it is in the units of the table.
+            spec.loss = spec.loss.rescaled(unit / schema.target_unit());
+        }
+        if let Some(privacy) = &mut spec.privacy {
+            privacy.spent_share = privacy.standardise.take().unwrap_or(0.0);
+        }
+        spec.check()
+    }
+
     /// What records are to be stored with.
     pub fn clipping(&self) -> Clipping {
         match &self.privacy {
@@ -145,9 +264,18 @@ impl Study {
     /// The noise that the study asks for; none without privacy.
     pub fn noise(&self) -> Option<Noise> {
         self.privacy.as_ref().map(|privacy| match privacy.noise {
-            NoiseKind::Fast => Noise::fast(self.spec.seed),
+            NoiseKind::Fast => Noise::fast(self.noise_seed()),
             NoiseKind::Secure => Noise::secure(),
         })
+    }
+
+    /// Moments are noised before the first round of the study that they are for, with other noise than that.
+    fn noise_seed(&self) -> u64 {
+        const MOMENTS: u64 = 0x6d6f_6d65_6e74_7321; // "moments!"
+        match self.spec.schema() {
+            Some(Schema { scaling: Scaling::Moments { .. }, .. }) => self.spec.seed ^ MOMENTS,
+            _ => self.spec.seed,
+        }
     }
 
     /// What the client of that name may spend; none without privacy.
@@ -203,9 +331,14 @@ impl Privacy {
         ClientBudget::new(self.schedule.clone(), own, self.accountant, self.delta)
     }
 
+    /// The rho that is spent before the first round, on private means and spreads.
+    pub fn before(&self) -> Rho {
+        self.before
+    }
+
     /// The rho that the most exposed client has spent after `round` rounds, and the epsilon of it.
     pub fn spent(&self, round: u32) -> (Rho, Epsilon) {
-        let rho = Rho::computed(self.schedule.spent(round).get() * self.exposure);
+        let rho = Rho::computed(self.before.get() + self.schedule.spent(round).get() * self.exposure);
         (rho, self.accountant.epsilon(rho, self.delta))
     }
 

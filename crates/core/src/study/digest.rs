@@ -2,13 +2,14 @@
 
 use super::toml::print;
 use super::{DataSpec, StudySpec};
+use crate::problem::Weights;
 
 /// Bytes of one part's digest.
 const PART: usize = 16;
 
 /// A digest of everything that all peers must agree on, part by part.
 ///
-/// Addresses, paths and what only a simulation needs are left out: they may differ from peer to peer.
+/// Addresses, paths, what the planner expects and what only a simulation needs are left out: they may differ from peer to peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StudyDigest {
     parts: [[u8; PART]; Self::PARTS.len()],
@@ -25,8 +26,24 @@ impl StudyDigest {
     /// The digest of a study whose defaults are filled in.
     pub(super) fn of(spec: &StudySpec) -> Self {
         let mut table = print::table(spec);
-        if let DataSpec::Files { schema, .. } = &spec.data {
-            table.insert("data".into(), print::print_schema(schema).into());
+        if let DataSpec::Files { schema, records, .. } = &spec.data {
+            let mut data = print::print_schema(schema);
+            if !records.is_empty() {
+                data.insert("records".into(), print::print_records(records));
+            }
+            table.insert("data".into(), data.into());
+        }
+        // Digests are older than this key, and clients counted the same.
+        if spec.weights == Weights::Clients
+            && let Some(problem) = table.get_mut("problem").and_then(|v| v.as_table_mut())
+        {
+            problem.remove("weights");
+        }
+        if let Some(plan) = table.get_mut("plan").and_then(|v| v.as_table_mut()) {
+            plan.remove("skill");
+            if plan.is_empty() {
+                table.remove("plan");
+            }
         }
         if let Some(clients) = table.get_mut("client").and_then(|v| v.as_table_mut()) {
             for (_, client) in clients.iter_mut() {

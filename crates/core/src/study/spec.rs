@@ -8,6 +8,7 @@ use crate::knob::{Settings, Value};
 use crate::loss::AnyLoss;
 use crate::names::Names;
 use crate::privacy::{Accountant, Stream};
+use crate::problem::Weights;
 use crate::regularizer::Regularizer;
 use crate::schema::Schema;
 
@@ -40,6 +41,8 @@ pub struct StudySpec {
     pub regularizer: RegularizerSpec,
     /// lambda.
     pub lambda: f64,
+    /// What counts the same: records, unless data is synthetic, or clients.
+    pub weights: Weights,
     /// Where records come from.
     pub data: DataSpec,
     /// The communication graph.
@@ -108,6 +111,9 @@ pub enum DataSpec {
         path: Option<String>,
         /// The public facts about the columns.
         schema: Schema,
+        /// The public number of records: one number, the mean over the clients, or one for each in the order of their names. Empty
+        /// where the study does not say, or says it client by client.
+        records: Vec<usize>,
     },
 }
 
@@ -131,15 +137,13 @@ pub enum Layout {
     },
 }
 
-/// What planning needs where it does not follow from the rest of the study.
-#[derive(Debug, Clone, PartialEq)]
+/// What planning needs where it does not follow from the rest of the study, and what it found.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct PlanSpec {
     /// About how many clients there will be.
     pub clients: Option<usize>,
-    /// About how many records each will have: one number for all, or one for each.
-    pub records: Vec<usize>,
-    /// The observation noise to expect, in units of half the target's range.
-    pub noise: f64,
+    /// The skill that the planner expects, from its worse end to its better one; 1 is as good as pooled data.
+    pub skill: Option<(f64, f64)>,
 }
 
 /// The privacy that a study promises, as written.
@@ -157,6 +161,10 @@ pub struct PrivacySpec {
     pub accountant: Accountant,
     /// Where noise comes from.
     pub noise: NoiseKind,
+    /// The share of the rho that is spent on private means and spreads of the columns before the first round, if any is.
+    pub standardise: Option<f64>,
+    /// The share of the rho that was spent on them already: more than 0 only in a study that was standardised by it.
+    pub spent_share: f64,
 }
 
 /// What may be spent, as written.
@@ -206,6 +214,8 @@ pub struct ClientSpec {
     pub eta: Option<f64>,
     /// Its phi(1).
     pub phi1: Option<f64>,
+    /// Its public number of records.
+    pub records: Option<usize>,
     /// Its public key, for peers.
     pub id: Option<PublicId>,
     /// Where it can be reached, as host:port.
@@ -222,6 +232,7 @@ impl StudySpec {
     /// A study without privacy, of 100 rounds, whose algorithm the planner is to choose; the methods below change that.
     pub fn new(loss: impl Into<AnyLoss>, data: DataSpec, graph: GraphSpec) -> Self {
         Self {
+            weights: data.usual_weights(),
             name: "study".into(),
             seed: 1,
             rounds: 100,
@@ -257,6 +268,22 @@ impl StudySpec {
     /// The same with lambda R.
     pub fn regularizer(self, regularizer: Regularizer, lambda: f64) -> Self {
         Self { regularizer: RegularizerSpec::Public(regularizer), lambda, ..self }
+    }
+
+    /// The same with what counts the same: records or clients.
+    pub fn weights(self, weights: Weights) -> Self {
+        Self { weights, ..self }
+    }
+
+    /// The same with this public number of records: one number, the mean over the clients, or one for each in the order of their
+    /// names.
+    pub fn records(mut self, numbers: impl Into<Vec<usize>>) -> Self {
+        match &mut self.data {
+            DataSpec::Synthetic { records, .. }
+            | DataSpec::Files { layout: Layout::StandIn { records, .. }, .. }
+            | DataSpec::Files { records, .. } => *records = numbers.into(),
+        }
+        self
     }
 
     /// The same with this algorithm.
@@ -301,6 +328,18 @@ impl StudySpec {
         match &self.data {
             DataSpec::Synthetic { .. } => None,
             DataSpec::Files { schema, .. } => Some(schema),
+        }
+    }
+
+    /// M_k as far as it is public: one number, the mean over the clients, or one for each in the order of their names.
+    pub fn public_records(&self) -> Option<Vec<usize>> {
+        match &self.data {
+            DataSpec::Synthetic { records, .. } | DataSpec::Files { layout: Layout::StandIn { records, .. }, .. } => {
+                Some(records.clone())
+            }
+            DataSpec::Files { records, .. } if !records.is_empty() => Some(records.clone()),
+            DataSpec::Files { .. } if self.clients.is_empty() => None,
+            DataSpec::Files { .. } => self.clients.values().map(|client| client.records).collect(),
         }
     }
 
@@ -354,7 +393,14 @@ impl PrivacySpec {
             delta,
             accountant: Accountant::Exact,
             noise: NoiseKind::Fast,
+            standardise: None,
+            spent_share: 0.0,
         }
+    }
+
+    /// The same with this share of the rho spent on private means and spreads of the columns.
+    pub fn standardise(self, share: f64) -> Self {
+        Self { standardise: Some(share), ..self }
     }
 
     /// The same with gradients clipped to this norm.
@@ -381,7 +427,15 @@ impl DataSpec {
 
     /// Tables with these columns, one for each client.
     pub fn tables(schema: Schema) -> Self {
-        DataSpec::Files { layout: Layout::Folder, path: None, schema }
+        DataSpec::Files { layout: Layout::Folder, path: None, schema, records: Vec::new() }
+    }
+
+    /// What counts the same where a study does not say: clients in the paper's data, records in tables.
+    pub(super) fn usual_weights(&self) -> Weights {
+        match self {
+            DataSpec::Synthetic { .. } => Weights::Clients,
+            DataSpec::Files { .. } => Weights::Records,
+        }
     }
 
     /// Whether the records are drawn at random and belong to no person.

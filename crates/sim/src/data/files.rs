@@ -3,21 +3,12 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use undertone_core::privacy::Clipping;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Layout;
 use undertone_data::{DataError, Encoder, Loaded, table};
 
-use super::{Population, assemble};
-
 /// Reads, checks and encodes the files of a study.
-pub fn load(
-    layout: &Layout,
-    path: &str,
-    schema: &Schema,
-    classification: bool,
-    clipping: Clipping,
-) -> Result<Population, DataError> {
+pub fn load(layout: &Layout, path: &str, schema: &Schema, classification: bool) -> Result<Vec<Loaded>, DataError> {
     let path = Path::new(path);
     let encoder = Encoder { schema, classification };
     let clients = match layout {
@@ -30,7 +21,7 @@ pub fn load(
         let message = format!("gives {} client; learning among peers needs at least two", clients.len());
         return Err(DataError::new(path.display(), message));
     }
-    assemble(clients, schema.feature_names().len(), clipping)
+    Ok(clients)
 }
 
 /// One file per client, named after the file, in the order of the names.

@@ -7,6 +7,7 @@ mod synthetic;
 use rayon::prelude::*;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clipping;
+use undertone_core::problem::Weights;
 use undertone_core::records::{RecordLayout, Records, size};
 use undertone_core::schema::Schema;
 use undertone_core::study::{DataSpec, Layout, Study};
@@ -25,35 +26,37 @@ pub struct Population {
     features: usize,
     names: Names,
     clipping: Clipping,
+    /// What all clients divide their sums by; none where each divides by the number of its own records.
+    divisor: Option<f64>,
     /// How rows from memory became records.
     encoded: Option<(Schema, bool)>,
+    /// The rows, where they have to be encoded once more.
+    tables: Vec<(String, MemoryTable)>,
 }
 
 impl Population {
     /// Draws or reads the data of a study; `trial` selects the draw.
     pub fn load(study: &Study, trial: u32) -> Result<Self, DataError> {
-        let (spec, clipping) = (study.spec(), study.clipping());
+        let spec = study.spec();
         let classification = spec.loss.is_classification();
         match &spec.data {
             DataSpec::Synthetic { clients, records, features, noise, condition } => {
                 let names = Names::numbered(*clients);
                 let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification);
-                Self::fill(names, records, *features, clipping, |client, layout, storage| {
-                    law.draw(client, layout, storage)
-                })
+                Self::fill(study, names, records, |client, layout, storage| law.draw(client, layout, storage))
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
                 ensure_memory(clients.len(), records, schema.feature_names().len())?;
                 let law = stand_in::StandInLaw::new(spec.seed, trial, schema, *noise, classification);
                 let draw = |(k, name): (usize, &String)| law.draw(k, name, records[k % records.len()]);
                 let loaded = clients.iter().enumerate().map(draw).collect();
-                assemble(loaded, schema.feature_names().len(), clipping)
+                assemble(study, loaded)
             }
-            DataSpec::Files { layout, path, schema } => {
+            DataSpec::Files { layout, path, schema, .. } => {
                 let path = path.as_deref().ok_or_else(|| {
                     DataError::new("data.path", "is missing; write it in the study or give --data PATH")
                 })?;
-                files::load(layout, path, schema, classification, clipping)
+                assemble(study, files::load(layout, path, schema, classification)?)
             }
         }
     }
@@ -75,15 +78,46 @@ impl Population {
         let encoder = Encoder { schema, classification: study.spec().loss.is_classification() };
         let loaded: Result<Vec<Loaded>, DataError> =
             clients.iter().map(|(name, table)| encoder.encode(table, name.clone())).collect();
-        let population = assemble(loaded?, study.features(), study.clipping())?;
-        Ok(Self { encoded: Some((schema.clone(), encoder.classification)), ..population })
+        let population = assemble(study, loaded?)?;
+        let encoded = Some((schema.clone(), encoder.classification));
+        let tables = if study.moments().is_some() { clients } else { Vec::new() };
+        Ok(Self { encoded, tables, ..population })
+    }
+
+    /// The records of clients that are encoded for a study.
+    pub fn from_loaded(study: &Study, clients: Vec<Loaded>) -> Result<Self, DataError> {
+        assemble(study, clients)
+    }
+
+    /// The same records, stored with another clip.
+    pub fn with_clipping(&self, clipping: Clipping) -> Self {
+        let mut storage = Aligned::zeros(self.storage.len());
+        let mut x = vec![0.0; self.features];
+        for k in 0..self.clients() {
+            let records = self.records(k);
+            let own = &mut storage[self.starts[k]..self.starts[k + 1]];
+            let layout = RecordLayout { clipping, ..self.layout(k) };
+            for j in 0..records.len() {
+                let (y, _) = records.read(j, &mut x);
+                layout.store(own, j, &x, y);
+            }
+        }
+        let (starts, counts, names) = (self.starts.clone(), self.counts.clone(), self.names.clone());
+        Self { storage, starts, counts, names, clipping, encoded: None, tables: Vec::new(), ..*self }
+    }
+
+    /// The same rows for another stage of the study: its moments, or the study with standardised columns.
+    pub(crate) fn again(&self, study: &Study) -> Result<Self, DataError> {
+        Self::from_tables(study, self.tables.clone())
     }
 
     /// Whether records that [`Population::from_tables`] made were made for a study with these columns, loss and clip.
     pub(crate) fn is_for(&self, study: &Study) -> bool {
         let spec = study.spec();
         let encoded = self.encoded.as_ref().map(|(schema, classification)| (Some(schema), *classification));
-        self.clipping == study.clipping() && encoded == Some((spec.schema(), spec.loss.is_classification()))
+        let weighted = self.divisor.is_some() == (spec.weights == Weights::Records)
+            && (self.divisor.is_none() || study.mean_records().is_none_or(|mean| self.divisor == Some(mean)));
+        weighted && self.clipping == study.clipping() && encoded == Some((spec.schema(), spec.loss.is_classification()))
     }
 
     /// What the records are stored with.
@@ -93,13 +127,18 @@ impl Population {
 
     /// Lays out clients of known sizes and lets `draw` fill each.
     fn fill(
+        study: &Study,
         names: Names,
         sizes: &[usize],
-        features: usize,
-        clipping: Clipping,
         draw: impl Fn(usize, RecordLayout, &mut [f64]) + Sync,
     ) -> Result<Self, DataError> {
+        let (features, clipping) = (study.features(), study.clipping());
         ensure_memory(names.len(), sizes, features)?;
+        let mean = || (0..names.len()).map(|k| sizes[k % sizes.len()] as f64).sum::<f64>() / names.len() as f64;
+        let divisor = match study.spec().weights {
+            Weights::Records => Some(study.divisor(0, mean)),
+            Weights::Clients => None,
+        };
         let counts: Vec<u32> = (0..names.len()).map(|k| sizes[k % sizes.len()] as u32).collect();
         let size = |count: &u32| size(*count as usize, features);
         let mut starts = Vec::with_capacity(names.len() + 1);
@@ -118,11 +157,12 @@ impl Population {
         parts.into_par_iter().for_each(|(first, counts, mut part)| {
             for (k, count) in (first..).zip(counts) {
                 let (own, tail) = part.split_at_mut(size(count));
-                draw(k, RecordLayout { records: *count as usize, features, clipping }, own);
+                let (records, divisor) = (*count as usize, divisor.unwrap_or(f64::from(*count)));
+                draw(k, RecordLayout { records, features, clipping, divisor }, own);
                 part = tail;
             }
         });
-        Ok(Self { storage, starts, counts, features, names, clipping, encoded: None })
+        Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded: None, tables: Vec::new() })
     }
 
     /// K.
@@ -140,6 +180,11 @@ impl Population {
         &self.names
     }
 
+    /// M_k.
+    pub fn records_of_clients(&self) -> Vec<usize> {
+        self.counts.iter().map(|&count| count as usize).collect()
+    }
+
     /// Number of records of all clients.
     pub fn total_records(&self) -> usize {
         self.counts.iter().map(|&count| count as usize).sum()
@@ -148,9 +193,21 @@ impl Population {
     /// The records of client `k`.
     pub fn records(&self, k: usize) -> Records<'_> {
         let storage = &self.storage[self.starts[k]..self.starts[k + 1]];
-        let layout =
-            RecordLayout { records: self.counts[k] as usize, features: self.features, clipping: self.clipping };
-        layout.view(storage)
+        self.layout(k).view(storage)
+    }
+
+    fn layout(&self, k: usize) -> RecordLayout {
+        RecordLayout {
+            records: self.counts[k] as usize,
+            features: self.features,
+            clipping: self.clipping,
+            divisor: self.divisor.unwrap_or(f64::from(self.counts[k])),
+        }
+    }
+
+    /// What all clients divide their sums by; none where each divides by the number of its own records.
+    pub fn divisor(&self) -> Option<f64> {
+        self.divisor
     }
 
     /// Starts to fetch a client's records.
@@ -208,10 +265,11 @@ const TRUTH: u32 = u32::MAX;
 pub(crate) const CHUNK: usize = 256;
 
 /// Lays out what was read from files.
-pub(crate) fn assemble(clients: Vec<Loaded>, features: usize, clipping: Clipping) -> Result<Population, DataError> {
+pub(crate) fn assemble(study: &Study, clients: Vec<Loaded>) -> Result<Population, DataError> {
+    let features = study.features();
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
     let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();
-    Population::fill(names, &sizes, features, clipping, |k, layout, storage| {
+    Population::fill(study, names, &sizes, |k, layout, storage| {
         let client = &clients[k];
         for (j, x) in client.rows.chunks_exact(features).enumerate() {
             layout.store(storage, j, x, client.targets[j]);

@@ -59,7 +59,7 @@ pub fn study(folder: &Path, clients: usize, rounds: u32, algorithm: &str, graph:
     }
     let mut text = format!(
         "name = \"test\"\nseed = 3\nrounds = {rounds}\n\
-         [problem]\nloss = \"{loss}\"\nregularizer = \"l2\"\nlambda = 0.01\n\
+         [problem]\nloss = \"{loss}\"\nregularizer = \"l2\"\nlambda = 0.01\nweights = \"clients\"\n\
          [data]\nsource = \"folder\"\npath = \"{}\"\nfeatures = [\"a\", \"b\", \"c\"]\ntarget = \"y\"\n\
          bounds.a = [0, 1]\nbounds.b = [0, 1]\nbounds.c = [0, 1]\nbounds.y = [0, 1]\n\
          [graph]\n{graph}\n[algorithm]\n{algorithm}\n\

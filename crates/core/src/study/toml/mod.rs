@@ -8,7 +8,7 @@ mod tables;
 pub use document::Document;
 pub use reader::Reader;
 
-pub(super) use reader::BOUNDS;
+pub(super) use reader::{BOUNDS, TYPICAL};
 
 use super::{StudyError, StudySpec};
 

@@ -4,8 +4,9 @@ use toml::{Table, Value};
 
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
+use crate::problem::Weights;
 use crate::regularizer::Regularizer;
-use crate::schema::{ColumnKind, Outside, Scaling, Schema};
+use crate::schema::{ColumnKind, Missing, Outside, Scaling, Schema};
 use crate::study::{
     AlgorithmSpec, BudgetSpec, ClientSpec, DataSpec, Layout, NoiseKind, PrivacySpec, Redraw, RegularizerSpec,
     Simulation, StudySpec,
@@ -40,9 +41,12 @@ pub fn table(spec: &StudySpec) -> Table {
         top.insert("network".into(), table! { "relay": relay.clone() }.into());
     }
     if let Some(plan) = &spec.plan {
-        let mut table = table! { "records": print_records(&plan.records), "noise": plan.noise };
+        let mut table = Table::new();
         if let Some(clients) = plan.clients {
             table.insert("clients".into(), (clients as i64).into());
+        }
+        if let Some((worse, better)) = plan.skill {
+            table.insert("skill".into(), list([worse, better]));
         }
         top.insert("plan".into(), table.into());
     }
@@ -82,6 +86,11 @@ fn print_simulation(simulation: Simulation) -> Table {
 fn print_problem(spec: &StudySpec) -> Table {
     let mut table = table! { "loss": spec.loss.name() };
     add_settings(&mut table, &spec.loss.settings());
+    match (spec.weights, &spec.data) {
+        (Weights::Records, _) => drop(table.insert("weights".into(), "records".into())),
+        (Weights::Clients, DataSpec::Files { .. }) => drop(table.insert("weights".into(), "clients".into())),
+        (Weights::Clients, DataSpec::Synthetic { .. }) => {}
+    }
     let (name, weights) = match spec.regularizer {
         RegularizerSpec::Public(Regularizer::ElasticNet { l1, l2 }) => ("elastic-net", Some((Value::from(l1), l2))),
         RegularizerSpec::Public(regularizer) => (regularizer.name(), None),
@@ -108,8 +117,11 @@ fn print_data(data: &DataSpec) -> Table {
             "noise": *noise,
             "condition": *condition,
         },
-        DataSpec::Files { layout, path, schema } => {
+        DataSpec::Files { layout, path, schema, records } => {
             let mut table = print_schema(schema);
+            if !records.is_empty() {
+                table.insert("records".into(), print_records(records));
+            }
             let source = match layout {
                 Layout::Folder => "folder",
                 Layout::Column(column) => {
@@ -136,7 +148,7 @@ fn print_data(data: &DataSpec) -> Table {
     }
 }
 
-fn print_records(records: &[usize]) -> Value {
+pub fn print_records(records: &[usize]) -> Value {
     match records {
         [one] => Value::from(*one as i64),
         each => list(each.iter().map(|&r| r as i64)),
@@ -148,17 +160,31 @@ pub fn print_schema(schema: &Schema) -> Table {
         "features": list(schema.features.iter().map(|c| c.name.clone())),
         "target": schema.target.name.clone(),
         "intercept": schema.intercept,
-        "scaling": match schema.scaling { Scaling::Bounds => "bounds", Scaling::None => "none" },
+        "scaling": match schema.scaling {
+            Scaling::Bounds => "bounds",
+            Scaling::None => "none",
+            Scaling::Moments { .. } => "moments",
+        },
         "outside": match schema.outside { Outside::Refuse => "refuse", Outside::Clamp => "clamp" },
     };
-    let (mut bounds, mut categories) = (Table::new(), Table::new());
+    if schema.missing == Missing::Mean {
+        table.insert("missing".into(), "mean".into());
+    }
+    let indicators: Vec<_> = schema.features.iter().filter(|c| c.indicator).map(|c| c.name.clone()).collect();
+    if !indicators.is_empty() {
+        table.insert("indicators".into(), list(indicators));
+    }
+    let (mut bounds, mut categories, mut typical) = (Table::new(), Table::new(), Table::new());
     for column in schema.features.iter().chain([&schema.target]) {
+        if let Some(values) = &column.typical {
+            typical.insert(column.name.clone(), list(values.iter().copied()));
+        }
         match &column.kind {
             ColumnKind::Number { low, high } => drop(bounds.insert(column.name.clone(), list([*low, *high]))),
             ColumnKind::Category(words) => drop(categories.insert(column.name.clone(), list(words.iter().cloned()))),
         }
     }
-    for (key, part) in [("bounds", bounds), ("categories", categories)] {
+    for (key, part) in [("bounds", bounds), ("categories", categories), ("typical", typical)] {
         if !part.is_empty() {
             table.insert(key.into(), part.into());
         }
@@ -195,6 +221,12 @@ fn print_privacy(privacy: &PrivacySpec) -> Table {
             table.insert(key.into(), value.into());
         }
     }
+    if let Some(share) = privacy.standardise {
+        table.insert("standardise".into(), share.into());
+    }
+    if privacy.spent_share > 0.0 {
+        table.insert("spent_share".into(), privacy.spent_share.into());
+    }
     match privacy.budget {
         BudgetSpec::Epsilon(epsilon) => table.insert("epsilon".into(), epsilon.into()),
         BudgetSpec::First(phi1) => table.insert("phi1".into(), phi1.into()),
@@ -209,6 +241,9 @@ fn print_client(client: &ClientSpec) -> Table {
     }
     if let Some(phi1) = client.phi1 {
         table.insert("phi1".into(), phi1.into());
+    }
+    if let Some(records) = client.records {
+        table.insert("records".into(), (records as i64).into());
     }
     if let Some(id) = client.id {
         table.insert("id".into(), id.to_string().into());

@@ -14,6 +14,10 @@ use crate::study::StudyError;
 pub(in crate::study) const BOUNDS: &str =
     "write [low, high], two numbers from -1e12 to 1e12 with low clearly below high";
 
+/// What typical values must be.
+pub(in crate::study) const TYPICAL: &str =
+    "write [mean, spread] of a number, with the mean inside its bounds and a spread above 0, or the share of each word";
+
 /// Reads one table of a study.
 pub struct Reader<'a> {
     table: &'a BTreeMap<String, Located>,
@@ -259,6 +263,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A list of numbers.
+    pub fn numbers(&mut self, key: &str) -> Result<Option<Vec<f64>>, StudyError> {
+        let Some(node) = self.find(key) else { return Ok(None) };
+        let number = |item: &Located| match item.value {
+            Value::Integer(v) => Some(v as f64),
+            Value::Number(v) => Some(v),
+            _ => None,
+        };
+        let numbers = match &node.value {
+            Value::List(items) => items.iter().map(number).collect::<Option<Vec<_>>>(),
+            _ => None,
+        };
+        numbers.map(Some).ok_or_else(|| self.mistake(key, node, TYPICAL))
+    }
+
     /// Ends the table: a key that was not read is a mistake.
     pub fn finish(self) -> Result<(), StudyError> {
         let Some(key) = self.table.keys().find(|key| !self.asked.contains(key)) else { return Ok(()) };
@@ -277,6 +296,7 @@ fn as_text(node: &Located) -> Option<String> {
     match &node.value {
         Value::Text(v) => Some(v.clone()),
         Value::Integer(v) => Some(v.to_string()),
+        Value::Number(v) => Some(v.to_string()),
         _ => None,
     }
 }

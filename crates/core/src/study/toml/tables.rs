@@ -8,9 +8,10 @@ use crate::graph::GraphSpec;
 use crate::identity::PublicId;
 use crate::loss::AnyLoss;
 use crate::privacy::Accountant;
+use crate::problem::Weights;
 use crate::regularizer::Regularizer;
 use crate::rule;
-use crate::schema::{Column, ColumnKind, Outside, Scaling, Schema};
+use crate::schema::{Column, ColumnKind, Missing, Outside, Scaling, Schema};
 use crate::study::check::{check_schema, distinct};
 use crate::study::{
     AlgorithmSpec, BudgetSpec, ClientSpec, DataSpec, Layout, MOST_CLIENTS, MOST_FEATURES, MOST_RECORDS, MOST_ROUNDS,
@@ -25,8 +26,9 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
     let name = top.text("name")?.unwrap_or("study").to_string();
     let seed = top.integer("seed", 0, i64::MAX)?.unwrap_or(1) as u64;
     let rounds = top.integer_required("rounds", 1, MOST_ROUNDS)? as u32;
-    let (loss, regularizer, lambda) = problem(top.table_required("problem")?)?;
-    let data = data(top.table_required("data")?, loss)?;
+    let Problem { loss, regularizer, lambda, weights } = problem(top.table_required("problem")?)?;
+    let mut data = data(top.table_required("data")?, loss)?;
+    let plan = plan(top.table("plan")?, &mut data)?;
     let graph = graph(top.table_required("graph")?)?;
     let (algorithm, classic) = match top.is_word("algorithm", "auto") {
         true => {
@@ -61,6 +63,7 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
         loss,
         regularizer,
         lambda,
+        weights: weights.unwrap_or(data.usual_weights()),
         data,
         graph,
         algorithm,
@@ -68,11 +71,19 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
         simulation: simulation(top.table("simulation")?)?,
         clients: clients(top.table("client")?)?,
         relay: network(top.table("network")?)?,
-        plan: plan(top.table("plan")?)?,
+        plan,
     })
 }
 
-fn problem(mut table: Reader) -> Result<(AnyLoss, RegularizerSpec, f64), StudyError> {
+/// The table [problem].
+struct Problem {
+    loss: AnyLoss,
+    regularizer: RegularizerSpec,
+    lambda: f64,
+    weights: Option<Weights>,
+}
+
+fn problem(mut table: Reader) -> Result<Problem, StudyError> {
     let losses: Vec<_> = AnyLoss::ALL.iter().map(|(name, knobs)| (*name, (*name, *knobs))).collect();
     let (name, knobs) = table.choice_required("loss", &losses)?;
     let settings = table.knobs(knobs)?.complete(knobs).map_err(|e| table.error(e.name, e.message))?;
@@ -97,8 +108,9 @@ fn problem(mut table: Reader) -> Result<(AnyLoss, RegularizerSpec, f64), StudyEr
         RegularizerSpec::Public(Regularizer::None) => 0.0,
         _ => table.number("lambda", rule::NOT_NEGATIVE)?.unwrap_or(1.0),
     };
+    let weights = table.choice("weights", &[("records", Weights::Records), ("clients", Weights::Clients)])?;
     table.finish()?;
-    Ok((loss, regularizer, lambda))
+    Ok(Problem { loss, regularizer, lambda, weights })
 }
 
 fn data(mut table: Reader, loss: AnyLoss) -> Result<DataSpec, StudyError> {
@@ -119,7 +131,11 @@ fn data(mut table: Reader, loss: AnyLoss) -> Result<DataSpec, StudyError> {
             Layout::StandIn { .. } => None,
             _ => table.text("path")?.map(str::to_string),
         };
-        DataSpec::Files { layout, path, schema: schema(&mut table, loss)? }
+        let records = match layout {
+            Layout::StandIn { .. } => Vec::new(),
+            _ => whole_numbers(&mut table, "records")?.unwrap_or_default(),
+        };
+        DataSpec::Files { layout, path, schema: schema(&mut table, loss)?, records }
     };
     table.finish()?;
     Ok(data)
@@ -149,15 +165,24 @@ fn stand_in(table: &mut Reader) -> Result<Layout, StudyError> {
     Ok(Layout::StandIn { records: records(table)?, noise: noise(table)?, clients })
 }
 
-fn plan(table: Option<Reader>) -> Result<Option<PlanSpec>, StudyError> {
+/// The table [plan]. Its `records` is the older place of data.records.
+fn plan(table: Option<Reader>, data: &mut DataSpec) -> Result<Option<PlanSpec>, StudyError> {
     let Some(mut table) = table else { return Ok(None) };
     let clients = table.integer("clients", 2, MOST_CLIENTS)?.map(|count| count as usize);
-    let Some(records) = whole_numbers(&mut table, "records")? else {
-        return Err(table.error("records", "is missing; write about how many records each client has"));
-    };
-    let plan = PlanSpec { clients, records, noise: noise(&mut table)? };
+    if let Some(numbers) = whole_numbers(&mut table, "records")? {
+        match data {
+            DataSpec::Files { layout, records, .. } if !matches!(layout, Layout::StandIn { .. }) => {
+                if !records.is_empty() {
+                    return Err(table.error("records", "and data.records are both given; keep data.records"));
+                }
+                *records = numbers;
+            }
+            _ => return Err(table.error("records", "has no meaning for data that is drawn; write data.records")),
+        }
+    }
+    let skill = table.bounds("skill")?;
     table.finish()?;
-    Ok(Some(plan))
+    Ok(Some(PlanSpec { clients, skill }))
 }
 
 fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
@@ -177,6 +202,8 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
     let target = table.text_required("target", "the name of the column to learn")?;
     let mut bounds = table.table("bounds")?;
     let mut categories = table.table("categories")?;
+    let mut typical = table.table("typical")?;
+    let indicators = table.texts("indicators")?.unwrap_or_default();
     let mut column = |name: &str| -> Result<Column, StudyError> {
         let range = bounds.as_mut().map(|b| b.bounds(name)).transpose()?.flatten();
         let words = categories.as_mut().map(|c| c.texts(name)).transpose()?.flatten();
@@ -197,7 +224,8 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
                 ));
             }
         };
-        Ok(Column { name: name.into(), kind })
+        let typical = typical.as_mut().map(|t| t.numbers(name)).transpose()?.flatten();
+        Ok(Column { name: name.into(), kind, typical, indicator: indicators.iter().any(|i| i == name) })
     };
     let features: Vec<Column> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
     let target = column(target)?;
@@ -215,11 +243,22 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
             &[("refuse", Outside::Refuse), ("clamp", Outside::Clamp)],
             Outside::Refuse,
         )?,
+        missing: table.choice_or(
+            "missing",
+            &[("refuse", Missing::Refuse), ("mean", Missing::Mean)],
+            Missing::Refuse,
+        )?,
     };
+    if let Some(stray) = indicators.iter().find(|i| schema.features.iter().all(|column| column.name != **i)) {
+        return Err(
+            table.error("indicators", format!("names \"{stray}\", which is not one of data.features; remove it"))
+        );
+    }
     // Before bounds of columns that are not used are refused: they may belong to one that was meant.
     check_schema(&schema, loss).map_err(|error| table.locate(error))?;
     bounds.map_or(Ok(()), Reader::finish)?;
     categories.map_or(Ok(()), Reader::finish)?;
+    typical.map_or(Ok(()), Reader::finish)?;
     Ok(schema)
 }
 
@@ -282,6 +321,8 @@ fn privacy(mut table: Reader) -> Result<PrivacySpec, StudyError> {
             &[("fast", NoiseKind::Fast), ("secure", NoiseKind::Secure)],
             NoiseKind::Fast,
         )?,
+        standardise: table.number("standardise", rule::BETWEEN_ZERO_AND_ONE)?,
+        spent_share: table.number("spent_share", rule::BELOW_ONE)?.unwrap_or(0.0),
     };
     table.finish()?;
     Ok(privacy)
@@ -307,10 +348,11 @@ fn clients(table: Option<Reader>) -> Result<BTreeMap<String, ClientSpec>, StudyE
         for name in table.names() {
             let mut client = table.table_required(name)?;
             let (eta, phi1) = (client.positive("eta")?, client.positive("phi1")?);
+            let records = client.integer("records", 1, MOST_RECORDS)?.map(|records| records as usize);
             let id = client.text("id")?.map(str::parse::<PublicId>).transpose().map_err(|e| client.error("id", e))?;
             let address = client.text("address")?.map(str::to_string);
             client.finish()?;
-            clients.insert(name.to_string(), ClientSpec { eta, phi1, id, address });
+            clients.insert(name.to_string(), ClientSpec { eta, phi1, records, id, address });
         }
     }
     Ok(clients)

@@ -1,0 +1,89 @@
+//! Clients whose records are so few that they add more noise than information.
+//!
+//! Every client adds noise of the same kind, whatever it knows. Where records count the same, the noise in the mean of all
+//! gradients is sqrt(K)/N times a constant, with N the records of all: it falls if a client with less than about half the mean number of
+//! records is left out. Where clients count the same it is sqrt(sum_k 1/M_k^2)/K, and a small client can ruin the model of all.
+
+use undertone_core::problem::Weights;
+
+/// A group of clients that do more harm than good.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Burden {
+    /// Which clients, the smallest first.
+    pub clients: Vec<usize>,
+    /// By what share the noise in the model would be smaller without them.
+    pub noise: f64,
+    /// Their share of all records.
+    pub records: f64,
+}
+
+/// Less than this share of the noise is not worth mentioning.
+const LEAST: f64 = 0.01;
+
+/// The noise of a network, up to a constant.
+fn noise(records: &[f64], weights: Weights) -> f64 {
+    match weights {
+        Weights::Records => (records.len() as f64).sqrt() / records.iter().sum::<f64>(),
+        Weights::Clients => records.iter().map(|m| 1.0 / (m * m)).sum::<f64>().sqrt() / records.len() as f64,
+    }
+}
+
+/// The clients without which the noise would be least, if leaving them out makes a difference. Two always stay.
+pub fn burden(records: &[usize], weights: Weights) -> Option<Burden> {
+    let mut order: Vec<usize> = (0..records.len()).collect();
+    order.sort_by_key(|&k| records[k]);
+    let sizes: Vec<f64> = order.iter().map(|&k| records[k] as f64).collect();
+    let all = noise(&sizes, weights);
+    let without = (0..=sizes.len().saturating_sub(2)).map(|count| (count, noise(&sizes[count..], weights)));
+    let (count, least) = without.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let gain = 1.0 - least / all;
+    (gain > LEAST).then(|| Burden {
+        clients: order[..count].to_vec(),
+        noise: gain,
+        records: sizes[..count].iter().sum::<f64>() / sizes.iter().sum::<f64>(),
+    })
+}
+
+impl Burden {
+    /// As a sentence; `name` gives the name of a client, `records` their numbers.
+    pub fn sentence(&self, name: impl Fn(usize) -> String, records: &[usize]) -> String {
+        const SHOWN: usize = 5;
+        let named = self.clients.iter().take(SHOWN).map(|&k| format!("{} ({} records)", name(k), records[k]));
+        let mut list = named.collect::<Vec<_>>().join(", ");
+        if self.clients.len() > SHOWN {
+            list += &format!(" and {} more", self.clients.len() - SHOWN);
+        }
+        let (verb, them) = if self.clients.len() == 1 { ("does", "it") } else { ("do", "them") };
+        format!(
+            "{list} {verb} more harm than good: without {them} the noise in the model would be {:.1}% smaller, for {:.1}% fewer records",
+            100.0 * self.noise,
+            100.0 * self.records
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_client_is_named_and_equal_ones_are_not() {
+        let mut records = vec![80; 19];
+        assert_eq!(burden(&records, Weights::Records), None);
+        assert_eq!(burden(&records, Weights::Clients), None);
+        records.push(5);
+        let found = burden(&records, Weights::Records).unwrap();
+        assert_eq!(found.clients, [19]);
+        assert!((found.noise - (1.0 - 19f64.sqrt() / 1520.0 / (20f64.sqrt() / 1525.0))).abs() < 1e-12, "{found:?}");
+        let ruined = burden(&records, Weights::Clients).unwrap();
+        assert!(ruined.clients == [19] && ruined.noise > 0.7, "{ruined:?}");
+        let sentence = found.sentence(|k| format!("c{k}"), &records);
+        assert!(sentence.starts_with("c19 (5 records) does more harm than good: without it"), "{sentence}");
+    }
+
+    #[test]
+    fn half_the_mean_is_about_the_limit() {
+        let with = |m: usize| [vec![100; 30], vec![m]].concat();
+        assert!(burden(&with(60), Weights::Records).is_none() && burden(&with(10), Weights::Records).is_some());
+    }
+}
