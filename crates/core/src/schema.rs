@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
+use crate::csv_format::parse_number;
+
 /// What is publicly known about one column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
@@ -67,6 +69,8 @@ pub enum Cell<'a> {
     Number(f64),
     /// Text, which may represent a number.
     Text(Cow<'a, str>),
+    /// The same, from a file whose numbers have a decimal comma.
+    CommaText(Cow<'a, str>),
     /// Nothing.
     Missing,
 }
@@ -110,10 +114,8 @@ impl Column {
         let value = match cell {
             Cell::Missing => return Err(self.error("the cell is empty; fill it or remove the row".into())),
             Cell::Number(v) => *v,
-            Cell::Text(text) => text
-                .trim()
-                .parse()
-                .map_err(|_| self.error(format!("\"{text}\" is not a number; correct it or remove the row")))?,
+            Cell::Text(text) => parse_number(text, '.').map_err(|message| self.error(message))?,
+            Cell::CommaText(text) => parse_number(text, ',').map_err(|message| self.error(message))?,
         };
         if !value.is_finite() {
             return Err(self.error(format!("the value is {value}; a finite number is needed")));
@@ -135,7 +137,7 @@ impl Column {
         let text = match cell {
             Cell::Missing => return Err(self.error("the cell is empty; fill it or remove the row".into())),
             Cell::Number(v) => v.to_string(),
-            Cell::Text(text) => text.trim().to_string(),
+            Cell::Text(text) | Cell::CommaText(text) => text.trim().to_string(),
         };
         words.iter().position(|w| *w == text).ok_or_else(|| {
             self.error(format!("\"{text}\" is not in the public list {words:?}; correct it or extend the list"))

@@ -1,5 +1,6 @@
 //! Data of a study's shape, drawn from public facts, in place of its records.
 
+use undertone_core::csv_format::CsvFormat;
 use undertone_core::graph::{Graph, GraphSpec};
 use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho};
@@ -177,5 +178,8 @@ fn stand_in(study: &StudySpec) -> Result<(Names, DataSpec), PlanError> {
         return Err(StudyError::at("plan.records", message).into());
     }
     let layout = Layout::StandIn { clients: clients.clone(), records: plan.records.clone(), noise: plan.noise };
-    Ok((Names::listed(clients), DataSpec::Files { layout, path: None, schema: schema.clone() }))
+    Ok((
+        Names::listed(clients),
+        DataSpec::Files { layout, path: None, schema: schema.clone(), csv: CsvFormat::default() },
+    ))
 }

@@ -166,7 +166,8 @@ impl StudySpec {
                 number("data.condition", *condition, rule::AT_LEAST_ONE)?;
                 check_size(*clients, records, *features)
             }
-            DataSpec::Files { layout, schema, .. } => {
+            DataSpec::Files { layout, schema, csv, .. } => {
+                csv.check().map_err(|e| StudyError::at(format!("data.csv.{}", e.name), e.message))?;
                 match layout {
                     Layout::StandIn { clients, records, noise } => {
                         if clients.len() < 2 || !distinct(clients) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::csv_format::CsvFormat;
 use crate::graph::{Graph, GraphError, GraphSpec};
 use crate::identity::PublicId;
 use crate::knob::{Settings, Value};
@@ -108,6 +109,8 @@ pub enum DataSpec {
         path: Option<String>,
         /// The public facts about the columns.
         schema: Schema,
+        /// How this party's CSV files are written; peers need not agree on it.
+        csv: CsvFormat,
     },
 }
 
@@ -304,6 +307,14 @@ impl StudySpec {
         }
     }
 
+    /// How CSV files are written; without any, as usual.
+    pub fn csv(&self) -> CsvFormat {
+        match &self.data {
+            DataSpec::Synthetic { .. } => CsvFormat::default(),
+            DataSpec::Files { csv, .. } => *csv,
+        }
+    }
+
     /// The graph in repetition `trial` of a simulation; between peers there is only trial 0.
     pub fn build_graph(&self, names: &Names, trial: u32) -> Result<Graph, GraphError> {
         /// The "client" whose stream draws the graph.
@@ -381,7 +392,7 @@ impl DataSpec {
 
     /// Tables with these columns, one for each client.
     pub fn tables(schema: Schema) -> Self {
-        DataSpec::Files { layout: Layout::Folder, path: None, schema }
+        DataSpec::Files { layout: Layout::Folder, path: None, schema, csv: CsvFormat::default() }
     }
 
     /// Whether the records are drawn at random and belong to no person.

@@ -49,11 +49,11 @@ impl Population {
                 let loaded = clients.iter().enumerate().map(draw).collect();
                 assemble(loaded, schema.feature_names().len(), clipping)
             }
-            DataSpec::Files { layout, path, schema } => {
+            DataSpec::Files { layout, path, schema, csv } => {
                 let path = path.as_deref().ok_or_else(|| {
                     DataError::new("data.path", "is missing; write it in the study or give --data PATH")
                 })?;
-                files::load(layout, path, schema, classification, clipping)
+                files::load(layout, path, *csv, schema, classification, clipping)
             }
         }
     }
