@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use undertone_core::csv_format::CsvFormat;
 use undertone_data::{DataError, FittedModel};
 
 use crate::{Failure, print};
@@ -16,6 +17,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     data: PathBuf,
 
+    /// What separates the cells of a .csv file, such as ";" or "\t"
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<String>,
+
+    /// The decimal sign in a .csv file, "." or ","
+    #[arg(long, value_name = "CHARACTER")]
+    decimal: Option<String>,
+
     /// Where to write the predictions as CSV; without it, standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -23,6 +32,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let model = FittedModel::read(&arguments.model).map_err(Failure::input)?;
+    let csv = CsvFormat::read(arguments.delimiter.as_deref(), arguments.decimal.as_deref())
+        .map_err(|e| Failure::input(format!("--{} {}", e.name, e.message)))?;
     let mut text = Vec::new();
     let mut writer = csv::Writer::from_writer(&mut text);
     let written = |e: csv::Error| DataError::new("predictions", e);
@@ -32,7 +43,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Some(label) => writer.write_record([label, prediction.score.to_string()]).map_err(written),
         None => writer.write_record([prediction.score.to_string()]).map_err(written),
     };
-    model.predict(&arguments.data, each).map_err(Failure::input)?;
+    model.predict(&arguments.data, csv, each).map_err(Failure::input)?;
     drop(writer);
     match &arguments.out {
         None => print(String::from_utf8_lossy(&text).trim_end()),

@@ -44,7 +44,7 @@
 //!
 //! In the order in which data flows through them:
 //!
-//! - **What is agreed:** [`study`]; with [`schema`] for the columns of tables, [`names`] of clients, and [`knob`] and [`rule`],
+//! - **What is agreed:** [`study`]; with [`schema`] for the columns of tables, [`csv_format`] for their files, [`names`] of clients, and [`knob`] and [`rule`],
 //!   the description of parameters.
 //! - **What is minimised:** [`records`], with the gradient kernel that enforces the clip; [`loss`], [`regularizer`],
 //!   [`problem`].
@@ -63,6 +63,7 @@ pub mod algorithm;
 mod bytes;
 pub mod cholesky;
 pub mod client;
+pub mod csv_format;
 pub mod graph;
 pub mod identity;
 pub mod knob;

@@ -1,6 +1,7 @@
 //! Studies: parse, print, parse; and invalid input, which must give a one-sentence error that names the place.
 
 use proptest::prelude::*;
+use undertone_core::schema::{Column, Schema};
 use undertone_core::study::{AlgorithmSpec, DataSpec, Document, Study, StudySpec};
 
 const EXAMPLE: &str = include_str!("../../cli/src/example.toml");
@@ -140,12 +141,34 @@ fn real_data_tables_are_checked() {
         ("data.outside=drop", "\"clamp\""),
         ("data.source=column", "data.client is missing"),
         ("data.source=split", "data.clients is missing"),
+        ("data.csv.delimiter=ab", "data.csv.delimiter = \"ab\" is not possible"),
+        ("data.csv.delimiter=7", "data.csv.delimiter = 7 is not possible"),
+        ("data.csv.decimal=,", "set data.csv.delimiter"),
+        ("data.csv.decimals=,", "did you mean \"decimal\"?"),
+        ("data.csv=semicolons", "[data.csv]"),
+        ("data={source=\"synthetic\",clients=5,features=2,csv={decimal=\",\"}}", "data.csv is not a key"),
     ] {
         let error = read(EXAMPLE, &[data, set]).err().unwrap_or_else(|| panic!("{set} was accepted"));
         assert!(error.contains(word), "{set}: \"{error}\" does not contain \"{word}\"");
     }
     let error = read(EXAMPLE, &[data, "data.features=[\"age\"]", "data.target=sex"]).unwrap_err();
     assert!(error.contains("needs a number"), "{error}");
+}
+
+/// How a party writes its files is its own affair.
+#[test]
+fn formats_of_csv_files_are_printed_but_not_agreed_on() {
+    let data = r#"data={source="folder",path="d",features=["age"],target="cost",bounds={age=[0,100],cost=[0,10]}}"#;
+    let plain = read(EXAMPLE, &[data]).unwrap();
+    assert!(!plain.to_toml().contains("csv"), "{}", plain.to_toml());
+    for sets in [&["data.csv.delimiter=;"][..], &["data.csv.delimiter=\"\\t\"", "data.csv.decimal=,"]] {
+        let own = read(EXAMPLE, &[&[data], sets].concat()).unwrap();
+        assert_ne!(own.spec().csv(), plain.spec().csv());
+        assert_eq!(read(&own.to_toml(), &[]).unwrap().spec(), own.spec(), "read back:\n{}", own.to_toml());
+        assert_eq!(own.digest(), plain.digest());
+    }
+    let wider = read(EXAMPLE, &[data, "data.bounds.age=[0,120]"]).unwrap();
+    assert_ne!(wider.digest(), plain.digest(), "bounds are agreed on");
 }
 
 /// Study texts with random but valid parts.
@@ -264,13 +287,21 @@ fn specifications_that_are_wrong_are_refused_by_key() {
     let good = document.spec().unwrap();
     assert!(good.check().is_ok());
     type Change = fn(&mut StudySpec);
-    let changes: [(Change, &str); 12] = [
+    let changes: [(Change, &str); 13] = [
         (|s| s.rounds = 0, "rounds"),
         (|s| s.seed = u64::MAX, "seed"),
         (|s| s.lambda = f64::NAN, "problem.lambda"),
         (|s| s.loss = undertone_core::loss::Huber { threshold: -1.0 }.into(), "problem.threshold"),
         (|s| s.data = DataSpec::synthetic(1, 5, 2), "data.clients"),
         (|s| s.data = DataSpec::synthetic(5, 0, 2), "data.records"),
+        (
+            |s| {
+                s.data = DataSpec::tables(Schema::new([Column::number("x", 0.0, 1.0)]));
+                let DataSpec::Files { csv, .. } = &mut s.data else { unreachable!() };
+                csv.delimiter = b'7';
+            },
+            "data.csv.delimiter",
+        ),
         (|s| s.graph = undertone_core::graph::GraphSpec::Random { mean_degree: f64::INFINITY }, "graph.mean_degree"),
         (|s| s.algorithm = AlgorithmSpec::named("zcdp"), "algorithm.name"),
         (|s| s.algorithm = AlgorithmSpec::named("zcdp-nfl").number("rho", 1.0), "algorithm.eta"),

@@ -34,6 +34,7 @@ pub mod table;
 use std::path::Path;
 
 use thiserror::Error;
+use undertone_core::csv_format::CsvFormat;
 use undertone_core::records::{Dataset, RecordLayout};
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
@@ -122,10 +123,10 @@ impl Encoder<'_> {
         if client.targets.is_empty() { Err(DataError::no_records(&title)) } else { Ok(client) }
     }
 
-    /// All records of a file, for the client `name`.
-    pub fn read(&self, file: &Path, name: impl Into<String>) -> Result<Loaded, DataError> {
+    /// All records of a file, for the client `name`; `csv` says how it is written if it is a CSV file.
+    pub fn read(&self, file: &Path, csv: CsvFormat, name: impl Into<String>) -> Result<Loaded, DataError> {
         let mut client = Loaded::empty(name);
-        table::read(file, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
+        table::read(file, csv, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
         if client.targets.is_empty() { Err(DataError::no_records(file.display())) } else { Ok(client) }
     }
 }

@@ -81,7 +81,7 @@ impl MemoryTable {
     /// Hands the wanted columns of each row, in the wanted order, to `each`; `title` names the table in messages.
     pub(crate) fn read(&self, title: &str, wanted: &[&str], each: Each) -> Result<(), DataError> {
         let head: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        let places = columns(title, &head, wanted)?;
+        let places = columns(title, &head, wanted, "")?;
         for row in 0..self.rows {
             let cell = |&i: &usize| match &self.columns[i].1 {
                 Values::Numbers(values) if values[row].is_nan() => Cell::Missing,

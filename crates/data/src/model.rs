@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use undertone_core::csv_format::{CsvFormat, parse_number};
 use undertone_core::schema::{Cell, ColumnKind, OriginalUnits};
 use undertone_core::study::{DataSpec, Study};
 
@@ -150,14 +151,15 @@ impl FittedModel {
         numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
     }
 
-    /// Predicts every row of a table and passes the prediction to `each`.
+    /// Predicts every row of a table and passes the prediction to `each`; `csv` says how a CSV file is written.
     pub fn predict(
         &self,
         data: &Path,
+        csv: CsvFormat,
         mut each: impl FnMut(Prediction) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let columns = self.columns();
-        table::read(data, &columns, &mut |row, place| {
+        table::read(data, csv, &columns, &mut |row, place| {
             let score = self.score(&columns, row).map_err(|message| DataError::new(place(), message))?;
             let label = self.labels.as_ref().map(|[below, above]| if score < 0.0 { below } else { above }.clone());
             each(Prediction { score, label })
@@ -178,9 +180,7 @@ impl FittedModel {
         for (feature, coefficient) in &self.units.coefficients {
             let value = match self.word(feature) {
                 Some((column, word)) => f64::from(text(cell(column)).is_some_and(|found| found == word)),
-                None => {
-                    number(cell(feature)).ok_or_else(|| format!("column \"{feature}\": a finite number is needed"))?
-                }
+                None => number(cell(feature)).map_err(|message| format!("column \"{feature}\": {message}"))?,
             };
             score += coefficient * value;
         }
@@ -190,17 +190,18 @@ impl FittedModel {
 
 fn text(cell: &Cell) -> Option<String> {
     match cell {
-        Cell::Text(text) => Some(text.trim().to_string()),
+        Cell::Text(text) | Cell::CommaText(text) => Some(text.trim().to_string()),
         Cell::Number(v) => Some(v.to_string()),
         Cell::Missing => None,
     }
 }
 
-fn number(cell: &Cell) -> Option<f64> {
-    match cell {
-        Cell::Number(v) => Some(*v),
-        Cell::Text(text) => text.trim().parse().ok(),
-        Cell::Missing => None,
-    }
-    .filter(|v: &f64| v.is_finite())
+fn number(cell: &Cell) -> Result<f64, String> {
+    let number = match cell {
+        Cell::Number(v) => *v,
+        Cell::Text(text) => parse_number(text, '.')?,
+        Cell::CommaText(text) => parse_number(text, ',')?,
+        Cell::Missing => return Err("the cell is empty; fill it".into()),
+    };
+    if number.is_finite() { Ok(number) } else { Err(format!("the value is {number}; a finite number is needed")) }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
+use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::Cell;
 
 use crate::DataError;
@@ -13,14 +14,18 @@ use crate::DataError;
 /// Called with a row; its place is computed only when an error needs it.
 pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &dyn Fn() -> String) -> Result<(), DataError>;
 
-/// Reads the wanted columns of a file, in the wanted order, and passes each row with its place to `each`.
-pub fn read(path: &Path, wanted: &[&str], each: Each) -> Result<(), DataError> {
+/// Reads the wanted columns of a file, in the wanted order, and passes each row with its place to `each`. `format` says how it
+/// is written if it is a CSV file.
+pub fn read(path: &Path, format: CsvFormat, wanted: &[&str], each: Each) -> Result<(), DataError> {
     if path.is_dir() {
         return Err(DataError::new(path.display(), "is a folder, and this data.source needs a file"));
     }
     let file = File::open(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))?;
-    if ending(path) == "parquet" { read_parquet(path, file, wanted, each) } else { read_csv(path, file, wanted, each) }
+    match ending(path) == "parquet" {
+        true => read_parquet(path, file, wanted, each),
+        false => read_csv(path, file, format, wanted, each),
+    }
 }
 
 /// Whether the file extension is supported.
@@ -32,17 +37,16 @@ fn ending(path: &Path) -> String {
     path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default()
 }
 
-/// The positions of the wanted columns in the file.
+/// The positions of the wanted columns in the file; `hint` says why one may be missing.
 pub(crate) fn columns(
     place: impl std::fmt::Display,
     head: &[String],
     wanted: &[&str],
+    hint: &str,
 ) -> Result<Vec<usize>, DataError> {
     if head.is_empty() {
         return Err(DataError::new(&place, "is empty; its first line must name the columns"));
     }
-    let separated = |by: char| head.len() == 1 && head[0].contains(by);
-    let hint = if separated(';') || separated('\t') { "; cells must be separated by commas" } else { "" };
     let find = |name: &&str| {
         let mut places = (0..head.len()).filter(|&i| head[i].trim() == *name);
         let message = match (places.next(), places.next()) {
@@ -55,6 +59,19 @@ pub(crate) fn columns(
     wanted.iter().map(find).collect()
 }
 
+/// A head that is one cell, and would be several with another delimiter, is probably written with that one.
+fn delimiter_hint(head: &[String], format: CsvFormat) -> String {
+    let [one] = head else { return String::new() };
+    let others = [';', '\t', ','].into_iter().filter(|c| *c != char::from(format.delimiter));
+    match others.into_iter().find(|c| one.contains(*c)) {
+        Some(found) => {
+            let found = found.to_string();
+            format!("; if {found:?} separates its cells, set data.csv.delimiter = {found:?} (--delimiter for predict)")
+        }
+        None => String::new(),
+    }
+}
+
 /// The line on which the record at `byte` starts. The reader's own count is off after blank lines and in files with
 /// two-character line ends, so the file is read again up to there; this happens once, before the program ends.
 fn line_of(path: &Path, byte: u64) -> usize {
@@ -64,7 +81,7 @@ fn line_of(path: &Path, byte: u64) -> usize {
     1 + bytes[..start + blank].iter().filter(|b| **b == b'\n').count()
 }
 
-fn read_csv(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), DataError> {
+fn read_csv(path: &Path, file: File, format: CsvFormat, wanted: &[&str], each: Each) -> Result<(), DataError> {
     let place = |byte: Option<u64>| match byte {
         Some(byte) => format!("{}:{}", path.display(), line_of(path, byte)),
         None => path.display().to_string(),
@@ -81,13 +98,15 @@ fn read_csv(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), 
         };
         DataError::new(place(e.position().map(|p| p.byte())), reason)
     };
-    let mut reader = csv::Reader::from_reader(std::io::BufReader::new(file));
+    let file = std::io::BufReader::new(file);
+    let mut reader = csv::ReaderBuilder::new().delimiter(format.delimiter).from_reader(file);
     let head: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_string).collect();
-    let places = columns(path.display(), &head, wanted)?;
+    let places = columns(path.display(), &head, wanted, &delimiter_hint(&head, format))?;
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(broken)? {
         let cell = |&i: &usize| match record.get(i) {
             None | Some("") => Cell::Missing,
+            Some(text) if format.decimal == ',' => Cell::CommaText(Cow::Borrowed(text)),
             Some(text) => Cell::Text(Cow::Borrowed(text)),
         };
         let row: Vec<Cell> = places.iter().map(cell).collect();
@@ -106,7 +125,7 @@ fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<
     let reader = SerializedFileReader::new(file).map_err(broken)?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let head: Vec<String> = fields.iter().map(|f| f.name().to_string()).collect();
-    let places = columns(path.display(), &head, wanted)?;
+    let places = columns(path.display(), &head, wanted, "")?;
     for (number, row) in reader.get_row_iter(None).map_err(broken)?.enumerate() {
         let row = row.map_err(broken)?;
         let place = || format!("{}: row {}", path.display(), number + 1);

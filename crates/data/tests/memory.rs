@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::{Column, Schema};
 use undertone_data::{Encoder, Loaded, MemoryTable};
 
@@ -27,7 +28,7 @@ fn expected() -> Loaded {
     for j in 0..3 {
         writeln!(file, "{},{},{}", AGES[j], SEXES[j], DAYS[j]).unwrap();
     }
-    Encoder { schema: &schema(), classification: false }.read(&path, "ward").unwrap()
+    Encoder { schema: &schema(), classification: false }.read(&path, CsvFormat::default(), "ward").unwrap()
 }
 
 #[test]

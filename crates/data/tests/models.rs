@@ -1,5 +1,6 @@
 //! model.json: written by a study, read back, and used to predict new rows.
 
+use undertone_core::csv_format::CsvFormat;
 use undertone_core::study::Study;
 use undertone_data::{DataError, FittedModel, Model};
 
@@ -10,6 +11,10 @@ const STUDY: &str = "name = \"m\"\nrounds = 1\n[problem]\nloss = \"LOSS\"\n[data
     [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
 
 fn predict(loss: &str, table: &str) -> Result<Vec<(f64, Option<String>)>, DataError> {
+    predict_as(CsvFormat::default(), loss, table)
+}
+
+fn predict_as(format: CsvFormat, loss: &str, table: &str) -> Result<Vec<(f64, Option<String>)>, DataError> {
     let folder = tempfile::tempdir().unwrap();
     let study = Study::parse(&STUDY.replace("LOSS", loss), "t").unwrap();
     // age, sex=m, sex=x, a=b, intercept, in scaled units.
@@ -18,7 +23,7 @@ fn predict(loss: &str, table: &str) -> Result<Vec<(f64, Option<String>)>, DataEr
     std::fs::write(&file, model.to_string()).unwrap();
     std::fs::write(&data, table).unwrap();
     let mut found = Vec::new();
-    FittedModel::read(&file)?.predict(&data, |p| {
+    FittedModel::read(&file)?.predict(&data, format, |p| {
         found.push((p.score, p.label));
         Ok(())
     })?;
@@ -47,6 +52,20 @@ fn labels_are_those_of_the_study() {
 fn rows_that_the_model_cannot_use_are_named() {
     let wrong = |table: &str| predict("squared", table).unwrap_err().to_string();
     assert!(wrong("sex,a=b,age\nf,0,0\nwoman,0,0\n").contains("new.csv:3: column \"sex\": \"woman\" is not one of"));
-    assert!(wrong("sex,a=b,age\nf,0,old\n").contains("new.csv:2: column \"age\": a finite number"));
+    assert!(wrong("sex,a=b,age\nf,0,old\n").contains("new.csv:2: column \"age\": \"old\" is not a number"));
+    assert!(wrong("sex,a=b,age\nf,0,inf\n").contains("new.csv:2: column \"age\": the value is inf; a finite number"));
+    assert!(wrong("sex,a=b,age\nf,0,\n").contains("new.csv:2: column \"age\": the cell is empty"));
     assert!(wrong("sex,age\nf,0\n").contains("has no column \"a=b\""));
+}
+
+#[test]
+fn tables_with_semicolons_and_decimal_commas_predict_the_same() {
+    let plain = predict("squared", "sex,a=b,age\nf,0.5,50.25\nm,1,99.5\n").unwrap();
+    let format = CsvFormat { delimiter: b';', decimal: ',' };
+    let written = "sex;a=b;age\nf;0,5;50,25\nm;1;99,5\n";
+    assert_eq!(predict_as(format, "squared", written).unwrap(), plain);
+    let error = predict("squared", written).unwrap_err().to_string();
+    assert!(error.contains("has no column") && error.contains("--delimiter"), "{error}");
+    let error = predict_as(format, "squared", "sex;a=b;age\nf;0,5;50.25\n").unwrap_err().to_string();
+    assert!(error.contains("new.csv:2: column \"age\": \"50.25\" is not a number with decimal comma"), "{error}");
 }

@@ -84,7 +84,7 @@ impl Source {
         let schema = study.spec().schema().expect("the roster refuses other sources");
         let encoder = Encoder { schema, classification: study.spec().loss.is_classification() };
         match self {
-            Source::File(path) => encoder.read(path, name),
+            Source::File(path) => encoder.read(path, study.spec().csv(), name),
             Source::Table(table) => encoder.encode(table, name),
         }
     }

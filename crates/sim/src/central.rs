@@ -18,6 +18,7 @@ use undertone_core::loss::Shape;
 use undertone_core::problem::Problem;
 use undertone_core::records::Scratch;
 
+use crate::caveat::{Caveat, GAP, Gain, View};
 use crate::data::Population;
 
 /// Pooled problems beyond these are not solved: a factorisation would take minutes.
@@ -31,6 +32,19 @@ pub struct Central {
     pub w: Vec<f64>,
     /// The study's objective at w_c, for either choice of pooled losses.
     pub objective: f64,
+    /// What to know before anything is compared with it; empty for a well-posed problem.
+    pub caveats: Vec<Caveat>,
+}
+
+impl Central {
+    /// ||w_c||^2, by which distances are normalised; none if w_c cannot be told from zero.
+    pub fn size(&self) -> Option<f64> {
+        (!self.caveats.contains(&Caveat::Zero)).then(|| square(&self.w)).filter(|size| *size > 0.0)
+    }
+}
+
+fn square(w: &[f64]) -> f64 {
+    w.iter().map(|v| v * v).sum()
 }
 
 /// Why there is no central solution.
@@ -54,6 +68,14 @@ pub enum CentralError {
     /// The solver did not converge.
     #[error("the central solver ended with {0}")]
     Unsolved(String),
+    /// The solver stopped at a model that is worse than none.
+    #[error(
+        "the central solver ended at a model that is worse than zero; bring lambda and the ranges of the columns closer to 1"
+    )]
+    WorseThanZero,
+    /// The solution has no finite length.
+    #[error("the central solution is not finite; bring the ranges of the columns closer to 1, or raise lambda")]
+    NotFinite,
 }
 
 /// Which losses to pool.
@@ -83,7 +105,15 @@ pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Resu
         }
     }
     let w = program.solve()?;
-    Ok(Central { objective: objective(population, problem, &w), w })
+    let objective = objective(population, problem, &w);
+    if !square(&w).is_finite() || !objective.is_finite() {
+        return Err(CentralError::NotFinite);
+    }
+    let view = View::new(population, problem, losses == Losses::Clipped, &w);
+    match view.gain() {
+        Gain::Worse => Err(CentralError::WorseThanZero),
+        Gain::Better | Gain::None => Ok(Central { w, objective, caveats: view.caveats() }),
+    }
 }
 
 /// sum_k f_k(w).
@@ -284,8 +314,8 @@ impl Program {
         // The limit of double precision; the solver stops when it makes no further progress.
         let settings = DefaultSettings {
             verbose: false,
-            tol_gap_abs: 1e-13,
-            tol_gap_rel: 1e-13,
+            tol_gap_abs: GAP,
+            tol_gap_rel: GAP,
             tol_feas: 1e-13,
             reduced_tol_gap_abs: 1e-9,
             reduced_tol_gap_rel: 1e-9,

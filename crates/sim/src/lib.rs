@@ -29,12 +29,13 @@
 //!
 //! - [`data`]: the records of all clients, laid out flat;
 //! - [`run`](mod@run): the rounds, in parallel over clients and trials;
-//! - [`central`]: what one party holding all records would compute;
+//! - [`central`]: what one party holding all records would compute; [`caveat`]: what to know before comparing with it;
 //! - [`metrics`], [`outcome`]: what is measured, and what is left in the end;
 //! - [`folder`]: the run folder on disk; `plot`, with the feature of that name: curves as SVG and PNG.
 
 mod aligned;
 pub mod burden;
+pub mod caveat;
 pub mod central;
 pub mod data;
 pub mod folder;

@@ -105,8 +105,8 @@ impl Yardstick<'_> {
             spread: a.spread + b.spread,
         });
         let relative = |central: Option<&Central>, sums: PerModel| {
-            let size = central.map(|c| c.w.iter().map(|v| v * v).sum::<f64>())?;
-            (size > 0.0).then(|| sums.map(|v| v / size))
+            let size = central?.size()?;
+            Some(sums.map(|v| v / size))
         };
         Metrics {
             error: relative(self.central, total.error),

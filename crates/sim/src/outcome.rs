@@ -8,6 +8,7 @@ use undertone_core::study::{NoiseKind, RegularizerSpec, Study};
 use undertone_data::Model;
 
 use crate::burden::burden;
+use crate::caveat::Caveat;
 use crate::central::{Central, CentralError};
 use crate::metrics::{Band, PerModel};
 
@@ -142,10 +143,26 @@ impl Outcome {
                     .into(),
             );
         }
-        if let Err(reason) = &self.central {
-            notices.push(format!("no central solution: {reason}; normalised errors are left out"));
-        } else if self.last().error.is_none() {
-            notices.push("the central solution is zero; normalised errors are left out".into());
+        notices.extend(self.central_notices());
+        notices
+    }
+
+    /// Warnings about what the models are compared with.
+    fn central_notices(&self) -> Vec<String> {
+        let mut notices = match &self.central {
+            Err(reason) => vec![format!("no central solution: {reason}; normalised errors are left out")],
+            Ok(central) => central.caveats.iter().map(|caveat| self.explain(caveat)).collect(),
+        };
+        if self.central.as_ref().is_ok_and(|central| central.size().is_some()) {
+            if self.last().error.is_none() {
+                notices.push(
+                    "the central solution of a later trial is zero or was not found; normalised errors are left out"
+                        .into(),
+                );
+            }
+            if self.surrogate.as_ref().is_some_and(|surrogate| surrogate.size().is_none()) {
+                notices.push("the solution of the clipped problem is zero; errors relative to it are left out".into());
+            }
         }
         notices
     }
@@ -155,6 +172,39 @@ impl Outcome {
         let check = |k: usize| self.study.check_records(&self.names, k, self.records[k]).err();
         let error = (0..self.records.len()).find_map(check)?;
         Some(format!("{}; a peer would refuse this", error.message))
+    }
+
+    fn explain(&self, caveat: &Caveat) -> String {
+        match caveat {
+            Caveat::Zero => "the central solution is zero; normalised errors are left out".into(),
+            Caveat::NotUnique { columns, certain } => {
+                let verdict = if *certain { "is not unique" } else { "may not be unique" };
+                let why = self.dependence(columns);
+                format!("the central solution {verdict} ({why}); distances to it depend on the solver")
+            }
+            Caveat::Separable => {
+                "the records are separable: the central solution has no finite length unless what separates \
+                                  them is penalised; distances to it depend on the solver"
+                    .into()
+            }
+        }
+    }
+
+    /// Why other models predict the same.
+    fn dependence(&self, columns: &[usize]) -> String {
+        /// More names than this would hide the rest of the sentence.
+        const SHOWN: usize = 8;
+        let name = |p: usize| match self.study.spec().schema() {
+            Some(schema) => schema.feature_names()[p].clone(),
+            None => format!("x{}", p + 1),
+        };
+        let names: Vec<String> = columns.iter().take(SHOWN).map(|&p| name(p)).collect();
+        let more = if columns.len() > SHOWN { format!(" and {} more", columns.len() - SHOWN) } else { String::new() };
+        match columns {
+            [] => "there are more features than records".into(),
+            [_] => format!("the feature {} is zero in every record", names[0]),
+            _ => format!("the features are collinear: {}{more}", names.join(", ")),
+        }
     }
 
     /// The contents of `summary.json`.

@@ -112,6 +112,42 @@ fn one_file_split() {
 }
 
 #[test]
+fn files_may_have_other_delimiters_and_decimal_signs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let write = |delimiter: &str, decimal: &str| {
+        for (name, rows) in [("a", &ROWS[..4]), ("b", &ROWS[4..])] {
+            let text = csv(rows, |_| "any".into()).replace(',', delimiter).replace('.', decimal);
+            fs::write(path.join(format!("{name}.csv")), text).unwrap();
+        }
+        // Parquet knows its own numbers, whatever the CSV files are like.
+        write_parquet(&path.join("c.parquet"), &ROWS);
+    };
+    write(",", ".");
+    let plain = try_run(&study_text("source = \"folder\""), path).unwrap();
+    assert_finds_the_rule(&plain, &["a", "b", "c"]);
+    for (delimiter, decimal) in [(";", ","), ("\t", "."), ("\t", ","), ("|", ",")] {
+        write(delimiter, decimal);
+        let layout = format!("source = \"folder\"\ncsv.delimiter = {delimiter:?}\ncsv.decimal = {decimal:?}");
+        assert_eq!(try_run(&study_text(&layout), path).unwrap().clients, plain.clients, "{delimiter:?} {decimal:?}");
+        assert!(try_run(&study_text("source = \"folder\""), path).is_err(), "the format made no difference");
+    }
+    // Words keep their commas, and so do the names of clients.
+    let file = path.join("all.csv");
+    fs::write(&file, "clinic;sex;age;dose\na,1;3,5;20,5;13\nb,2;m;30;20\nb,2;3,5;61;33,5\n").unwrap();
+    let layout = "source = \"column\"\nclient = \"clinic\"\ncsv = { delimiter = \";\", decimal = \",\" }";
+    let text = study_text(layout).replace("[\"f\", \"m\"]", "[\"3,5\", \"m\"]");
+    let outcome = try_run(&text, &file).unwrap();
+    assert_eq!([0, 1].map(|k| outcome.names.get(k).into_owned()), ["a,1", "b,2"]);
+    fs::write(&file, "clinic;sex;age;dose\na;m;20.5;13\nb;m;30;20\n").unwrap();
+    let error = try_run(&text, &file).unwrap_err();
+    assert!(error.contains("all.csv:2: column \"age\": \"20.5\" is not a number with decimal comma"), "{error}");
+    fs::write(&file, "clinic;sex;age;dose\na;m;20,5;13\nb;m;30;20\n").unwrap();
+    let error = try_run(&text.replace("decimal = \",\"", "decimal = \".\""), &file).unwrap_err();
+    assert!(error.contains("\"20,5\" is not a number") && error.contains("set data.csv.decimal = \",\""), "{error}");
+}
+
+#[test]
 fn labels_may_be_words_or_bounds() {
     let folder = tempfile::tempdir().unwrap();
     for (column, range) in [("sex", "categories.sex = [\"f\", \"m\"]"), ("ill", "bounds.ill = [0, 1]")] {
@@ -223,7 +259,11 @@ fn bad_files_are_named_with_the_remedy() {
     fs::write(path.join("b.csv"), "").unwrap();
     refused(&by_folder, path, &["b.csv", "is empty"]);
     fs::write(path.join("b.csv"), "dose;sex;age\n1;f;2\n").unwrap();
-    refused(&by_folder, path, &["b.csv", "separated by commas"]);
+    refused(&by_folder, path, &["b.csv", "no column \"age\"", "set data.csv.delimiter = \";\""]);
+    fs::write(path.join("b.csv"), "dose\tsex\tage\n1\tf\t2\n").unwrap();
+    refused(&by_folder, path, &["b.csv", "set data.csv.delimiter = \"\\t\""]);
+    let semicolons = study_text("source = \"folder\"\ncsv.delimiter = \";\"");
+    refused(&semicolons, path, &["a.csv", "set data.csv.delimiter = \",\""]);
     fs::write(path.join("b.csv"), "dose,sex,years\n1,f,2\n").unwrap();
     refused(&by_folder, path, &["b.csv", "no column \"age\"", "dose, sex, years"]);
     fs::write(path.join("b.csv"), "dose,sex,age,age\n1,f,2,3\n").unwrap();

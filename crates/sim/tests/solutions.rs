@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use undertone_core::study::StudySpec;
-use undertone_sim::Outcome;
+use undertone_data::MemoryTable;
+use undertone_sim::{Outcome, Population};
 
 fn reference(name: &str) -> Vec<Value> {
     let path = format!("{}/../../tests/reference/{name}.json", env!("CARGO_MANIFEST_DIR"));
@@ -261,4 +262,152 @@ fn zcdp_nfl_can_release_its_average() {
     let early = run(&text(20, ""), None);
     let twice = plain.model.average.as_ref().unwrap().iter().zip(early.model.average.as_ref().unwrap());
     assert!(close(&half.model.w, &twice.map(|(all, early)| 2.0 * all - early).collect::<Vec<_>>()));
+}
+
+/// A study without noise on tables of three columns, two clients with the same records.
+fn on_records(problem: &str, intercept: bool, record: impl Fn(f64, f64) -> [f64; 3]) -> Outcome {
+    let text = format!(
+        "rounds = 3\nprivacy = \"off\"\n[problem]\n{problem}\n[graph]\nkind = \"ring\"\n\
+         [algorithm]\nname = \"zcdp-nfl\"\nrho = 1\neta = 0.1\n\
+         [data]\nsource = \"folder\"\nintercept = {intercept}\nfeatures = [\"mg\", \"age\"]\ntarget = \"y\"\n\
+         scaling = \"none\"\nbounds.mg = [-1e4, 1e4]\nbounds.age = [-1e4, 1e4]\nbounds.y = [-1, 1]\n"
+    );
+    let study = undertone_core::study::Study::parse(&text, "test").unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let mut state = 7u64;
+    let mut number = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    };
+    let rows: Vec<f64> = (0..40).flat_map(|_| record(number(), number())).collect();
+    let table = || MemoryTable::from_rows(&["mg", "age", "y"], &rows).unwrap();
+    let population = Population::from_tables(&study, vec![("a".into(), table()), ("b".into(), table())]).unwrap();
+    undertone_sim::run_on(&study, population, &|_| {}).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// What a run says about its central solution.
+fn central_notices(outcome: &Outcome) -> Vec<String> {
+    let about = |notice: &String| notice.contains("central solution") || notice.contains("separable");
+    outcome.notices().into_iter().filter(about).collect()
+}
+
+const EVERY_LOSS: [&str; 6] = [
+    "loss = \"squared\"",
+    "loss = \"absolute\"",
+    "loss = \"huber\"\nthreshold = 0.5",
+    "loss = \"quantile\"\nlevel = 0.3",
+    "loss = \"hinge\"",
+    "loss = \"logistic\"",
+];
+
+/// Labels that neither feature alone explains, nor both together.
+fn label(mg: f64, age: f64) -> f64 {
+    if mg + 0.5 * age + 0.8 * (17.0 * age).sin() > 0.0 { 1.0 } else { -1.0 }
+}
+
+#[test]
+fn well_posed_problems_have_no_caveats() {
+    for loss in EVERY_LOSS {
+        for regularizer in ["", "\nregularizer = \"l1\"\nlambda = 0.01", "\nregularizer = \"l2\"\nlambda = 0.01"] {
+            for intercept in [false, true] {
+                // Units that differ by a factor of ten million are not collinear.
+                let outcome = on_records(&format!("{loss}{regularizer}"), intercept, |mg, age| {
+                    [1e3 * mg, 1e-4 * age, label(mg, age)]
+                });
+                assert_eq!(central_notices(&outcome), [""; 0], "{loss}{regularizer}");
+                assert!(outcome.central.as_ref().unwrap().caveats.is_empty());
+                assert!(outcome.last().error.is_some());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_central_solution_that_is_zero_up_to_the_solver_is_noticed_as_zero() {
+    let zero = ["the central solution is zero; normalised errors are left out"];
+    for loss in EVERY_LOSS {
+        for regularizer in ["regularizer = \"l1\"\nlambda = 1e3", "regularizer = \"l2\"\nlambda = 1e12"] {
+            let outcome = on_records(&format!("{loss}\n{regularizer}"), false, |mg, age| [mg, age, label(mg, age)]);
+            assert_eq!(central_notices(&outcome), zero, "{loss}\n{regularizer}");
+            assert!(outcome.last().error.is_none() && outcome.final_errors.is_empty());
+        }
+        // A solution that is small but that the solver resolves is not zero.
+        let outcome =
+            on_records(&format!("{loss}\nregularizer = \"l2\"\nlambda = 1e6"), false, |a, b| [a, b, label(a, b)]);
+        assert_eq!(central_notices(&outcome), [""; 0], "{loss}");
+        assert!(outcome.last().error.is_some());
+    }
+    // Targets that are all equal, at zero or a rounding error away from it.
+    for target in [0.0, 1e-17] {
+        for loss in &EVERY_LOSS[..4] {
+            let outcome = on_records(loss, true, |mg, age| [mg, age, target]);
+            assert_eq!(central_notices(&outcome), zero, "{loss} {target}");
+        }
+    }
+}
+
+/// With such a weight the interior-point method may stop far from the solution, which is zero, and call it one.
+#[test]
+fn a_solver_that_ends_worse_than_zero_has_no_solution() {
+    let notices: Vec<String> = EVERY_LOSS
+        .iter()
+        .flat_map(|loss| [-1.0, 1.0].map(|target| (loss, target)))
+        .flat_map(|(loss, target)| {
+            let problem = format!("{loss}\nregularizer = \"l1\"\nlambda = 1e12");
+            let outcome = on_records(&problem, false, |mg, age| [mg, age, target]);
+            assert!(outcome.last().error.is_none(), "{loss}: {:?}", outcome.central);
+            central_notices(&outcome)
+        })
+        .collect();
+    let worse = "no central solution: the central solver ended at a model that is worse than zero";
+    assert!(notices.iter().any(|notice| notice.starts_with(worse)), "{notices:#?}");
+}
+
+#[test]
+fn collinear_features_are_noticed_by_name_for_every_loss() {
+    for loss in EVERY_LOSS {
+        let notices = |more: &str, intercept: bool, record: fn(f64, f64) -> [f64; 3]| {
+            central_notices(&on_records(&format!("{loss}{more}"), intercept, record)).join("\n")
+        };
+        let twice = |mg: f64, age: f64| [mg, -2.5 * mg, label(mg, age)];
+        let expected = "the central solution is not unique (the features are collinear: mg, age); distances to it depend on the \
+                        solver";
+        assert_eq!(notices("", false, twice), expected);
+        let constant = |mg: f64, age: f64| [mg, 3.0, label(mg, age)];
+        assert!(notices("", true, constant).contains("collinear: age, intercept"), "{loss}");
+        assert_eq!(
+            notices("", false, constant),
+            "",
+            "{loss}: without an intercept a constant is a feature like others"
+        );
+        let empty = |mg: f64, age: f64| [0.0, age, label(mg, age)];
+        assert!(notices("", true, empty).contains("is not unique (the feature mg is zero in every record)"), "{loss}");
+        // A regulariser makes it unique: l2 always, l1 perhaps.
+        assert_eq!(notices("\nregularizer = \"l2\"\nlambda = 0.01", true, twice), "", "{loss}");
+        let l1 = notices("\nregularizer = \"l1\"\nlambda = 0.001", true, twice);
+        assert!(l1.contains("may not be unique (the features are collinear: mg, age)"), "{loss}: {l1}");
+    }
+    let more_features = "rounds = 1\nprivacy = \"off\"\nproblem = { loss = \"squared\" }\ngraph = { kind = \"ring\" }\n\
+                         algorithm = { name = \"zcdp-nfl\", rho = 1, eta = 0.1 }\n\
+                         data = { source = \"synthetic\", clients = 2, records = 3, features = 7 }\n";
+    let notices = central_notices(&run(more_features, None)).join("\n");
+    assert!(notices.contains("is not unique (there are more features than records)"), "{notices}");
+    assert_eq!(central_notices(&run(&more_features.replace("features = 7", "features = 6"), None)), [""; 0]);
+}
+
+#[test]
+fn separable_records_are_noticed_for_the_logistic_loss() {
+    let separable = |mg: f64, age: f64| [mg, age, (mg - 0.5 * age).signum()];
+    let notices = |problem: &str, intercept, record: fn(f64, f64) -> [f64; 3]| {
+        central_notices(&on_records(problem, intercept, record)).join("\n")
+    };
+    let logistic = "loss = \"logistic\"";
+    let expected = "the records are separable: the central solution has no finite length unless what separates them is \
+                    penalised; distances to it depend on the solver";
+    assert_eq!(notices(logistic, false, separable), expected);
+    let l2 = format!("{logistic}\nregularizer = \"l2\"\nlambda = 0.01");
+    assert_eq!(notices(&l2, true, separable), "");
+    assert_eq!(notices("loss = \"hinge\"", true, separable), "", "the hinge loss is zero at a finite model");
+    // The intercept is not penalised, and alone separates records that all have one label.
+    assert_eq!(notices(&l2, true, |mg, age| [mg, age, 1.0]), expected);
+    assert_eq!(notices(&l2, false, |mg, age| [mg, age, 1.0]), "");
 }

@@ -16,7 +16,7 @@ pub struct Spectrum {
     pub laplacian_min: f64,
     /// Phi_max(L-).
     pub laplacian_max: f64,
-    /// Phi_min(L+): the least eigenvalue of D + A, zero if the graph is bipartite.
+    /// Phi_min(L+): the least eigenvalue of D + A above zero.
     pub signless_min: f64,
     /// Phi_max(L+).
     pub signless_max: f64,
@@ -69,14 +69,34 @@ impl Graph {
     /// All extreme eigenvalues.
     pub fn spectrum(&self) -> Spectrum {
         let (laplacian_min, laplacian_max) = self.extremes(true, |_, _, own, other| own - other);
-        let (signless_min, signless_max) = self.extremes(false, |_, _, own, other| own + other);
-        Spectrum {
-            laplacian_min,
-            laplacian_max,
-            signless_min: signless_min.max(0.0),
-            signless_max,
-            metropolis: self.metropolis_interval(),
+        // The eigenvalues of D + A are above zero, unless the graph is bipartite: changing the signs of one colour makes D - A
+        // of it, so it has the same eigenvalues, and the zero among them has to be left out.
+        let (signless_min, signless_max) = match self.is_bipartite() {
+            true => (laplacian_min, laplacian_max),
+            false => self.extremes(false, |_, _, own, other| own + other),
+        };
+        Spectrum { laplacian_min, laplacian_max, signless_min, signless_max, metropolis: self.metropolis_interval() }
+    }
+
+    /// Whether two colours suffice for neighbours to differ in colour.
+    fn is_bipartite(&self) -> bool {
+        let mut colours: Vec<Option<bool>> = vec![None; self.clients()];
+        colours[0] = Some(true);
+        // The graph is connected: everybody is reached from the first client.
+        let mut queue = vec![0];
+        while let Some(k) = queue.pop() {
+            for l in self.neighbours(k).iter().map(|&l| l as usize) {
+                match colours[l] {
+                    None => {
+                        colours[l] = colours[k].map(|colour| !colour);
+                        queue.push(l);
+                    }
+                    same if same == colours[k] => return false,
+                    Some(_) => {}
+                }
+            }
         }
+        true
     }
 
     /// The fastest gossip on this graph, computed on first use.

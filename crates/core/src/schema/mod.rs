@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
+use crate::csv_format::parse_number;
+
 /// What is publicly known about one column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
@@ -98,6 +100,8 @@ pub enum Cell<'a> {
     Number(f64),
     /// Text, which may represent a number.
     Text(Cow<'a, str>),
+    /// The same, from a file whose numbers have a decimal comma.
+    CommaText(Cow<'a, str>),
     /// Nothing.
     Missing,
 }
@@ -169,10 +173,8 @@ impl Column {
         let value = match cell {
             Cell::Missing => return Err(self.empty()),
             Cell::Number(v) => *v,
-            Cell::Text(text) => text
-                .trim()
-                .parse()
-                .map_err(|_| self.error(format!("\"{text}\" is not a number; correct it or remove the row")))?,
+            Cell::Text(text) => parse_number(text, '.').map_err(|message| self.error(message))?,
+            Cell::CommaText(text) => parse_number(text, ',').map_err(|message| self.error(message))?,
         };
         if !value.is_finite() {
             return Err(self.error(format!("the value is {value}; a finite number is needed")));
@@ -195,6 +197,11 @@ impl Column {
             Cell::Missing => return Err(self.empty()),
             Cell::Number(v) => Cow::Owned(v.to_string()),
             Cell::Text(text) => Cow::Borrowed(text.trim()),
+            // Categories may be numbers too.
+            Cell::CommaText(text) => match parse_number(text, ',') {
+                Ok(number) if !words.iter().any(|word| *word == text.trim()) => Cow::Owned(number.to_string()),
+                _ => Cow::Borrowed(text.trim()),
+            },
         };
         let same = |word: &String| *word == *text;
         words.iter().position(same).or_else(|| words.iter().position(|word| same_number(word, &text))).ok_or_else(
@@ -319,7 +326,7 @@ impl Schema {
     fn is_filled(&self, cell: &Cell) -> bool {
         let is_empty = match cell {
             Cell::Missing => true,
-            Cell::Text(text) => text.trim().is_empty(),
+            Cell::Text(text) | Cell::CommaText(text) => text.trim().is_empty(),
             Cell::Number(_) => false,
         };
         is_empty && self.missing == Missing::Mean

@@ -202,7 +202,8 @@ impl StudySpec {
                 number("data.condition", *condition, rule::AT_LEAST_ONE)?;
                 check_size(*clients, records, *features)
             }
-            DataSpec::Files { layout, schema, records, .. } => {
+            DataSpec::Files { layout, schema, records, csv, .. } => {
+                csv.check().map_err(|e| StudyError::at(format!("data.csv.{}", e.name), e.message))?;
                 self.check_public_records(layout, records)?;
                 match layout {
                     Layout::StandIn { clients, records, noise } => {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::csv_format::CsvFormat;
 use crate::graph::{Graph, GraphError, GraphSpec};
 use crate::identity::PublicId;
 use crate::knob::{Settings, Value};
@@ -114,6 +115,8 @@ pub enum DataSpec {
         /// The public number of records: one number, the mean over the clients, or one for each in the order of their names. Empty
         /// where the study does not say, or says it client by client.
         records: Vec<usize>,
+        /// How this party's CSV files are written; peers need not agree on it.
+        csv: CsvFormat,
     },
 }
 
@@ -343,6 +346,14 @@ impl StudySpec {
         }
     }
 
+    /// How CSV files are written; without any, as usual.
+    pub fn csv(&self) -> CsvFormat {
+        match &self.data {
+            DataSpec::Synthetic { .. } => CsvFormat::default(),
+            DataSpec::Files { csv, .. } => *csv,
+        }
+    }
+
     /// The graph in repetition `trial` of a simulation; between peers there is only trial 0.
     pub fn build_graph(&self, names: &Names, trial: u32) -> Result<Graph, GraphError> {
         /// The "client" whose stream draws the graph.
@@ -427,7 +438,8 @@ impl DataSpec {
 
     /// Tables with these columns, one for each client.
     pub fn tables(schema: Schema) -> Self {
-        DataSpec::Files { layout: Layout::Folder, path: None, schema, records: Vec::new() }
+        let csv = CsvFormat::default();
+        DataSpec::Files { layout: Layout::Folder, path: None, schema, records: Vec::new(), csv }
     }
 
     /// What counts the same where a study does not say: clients in the paper's data, records in tables.

@@ -3,18 +3,25 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Layout;
 use undertone_data::{DataError, Encoder, Loaded, table};
 
 /// Reads, checks and encodes the files of a study.
-pub fn load(layout: &Layout, path: &str, schema: &Schema, classification: bool) -> Result<Vec<Loaded>, DataError> {
+pub fn load(
+    layout: &Layout,
+    path: &str,
+    csv: CsvFormat,
+    schema: &Schema,
+    classification: bool,
+) -> Result<Vec<Loaded>, DataError> {
     let path = Path::new(path);
     let encoder = Encoder { schema, classification };
     let clients = match layout {
-        Layout::Folder => folder(path, &encoder)?,
-        Layout::Column(column) => by_column(path, column, &encoder)?,
-        Layout::Split(clients) => split(path, *clients, &encoder)?,
+        Layout::Folder => folder(path, csv, &encoder)?,
+        Layout::Column(column) => by_column(path, csv, column, &encoder)?,
+        Layout::Split(clients) => split(path, csv, *clients, &encoder)?,
         Layout::StandIn { .. } => unreachable!("drawn, not read"),
     };
     if clients.len() < 2 {
@@ -25,7 +32,7 @@ pub fn load(layout: &Layout, path: &str, schema: &Schema, classification: bool) 
 }
 
 /// One file per client, named after the file, in the order of the names.
-fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+fn folder(path: &Path, csv: CsvFormat, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let entries = std::fs::read_dir(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be listed ({e}); it must be a folder")))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -43,7 +50,7 @@ fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
         if clients.iter().any(|c| c.name == name) {
             return Err(DataError::new(file.display(), format!("is a second file for client \"{name}\"; keep one")));
         }
-        clients.push(encoder.read(&file, name)?);
+        clients.push(encoder.read(&file, csv, name)?);
     }
     if clients.is_empty() {
         return Err(DataError::new(path.display(), "holds no .csv or .parquet files; put one there for each client"));
@@ -52,13 +59,13 @@ fn folder(path: &Path, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
 }
 
 /// One file with a column that names the client; clients are in the order of their names.
-fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+fn by_column(path: &Path, csv: CsvFormat, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let mut clients: Vec<Loaded> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
-    table::read(path, &encoder.wanted(&[column]), &mut |row, place| {
+    table::read(path, csv, &encoder.wanted(&[column]), &mut |row, place| {
         let name = match row.last().expect("the client column was requested") {
             Cell::Number(v) => v.to_string(),
-            Cell::Text(text) if !text.trim().is_empty() => text.trim().to_string(),
+            Cell::Text(text) | Cell::CommaText(text) if !text.trim().is_empty() => text.trim().to_string(),
             _ => {
                 return Err(DataError::new(
                     place(),
@@ -80,10 +87,10 @@ fn by_column(path: &Path, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>
 }
 
 /// One file split row by row: record j goes to client j mod K.
-fn split(path: &Path, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+fn split(path: &Path, csv: CsvFormat, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let mut clients: Vec<Loaded> = Vec::new();
     let mut rows = 0usize;
-    table::read(path, &encoder.wanted(&[]), &mut |row, place| {
+    table::read(path, csv, &encoder.wanted(&[]), &mut |row, place| {
         if rows < count {
             clients.push(Loaded::empty((rows + 1).to_string()));
         }

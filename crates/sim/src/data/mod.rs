@@ -52,11 +52,11 @@ impl Population {
                 let loaded = clients.iter().enumerate().map(draw).collect();
                 assemble(study, loaded)
             }
-            DataSpec::Files { layout, path, schema, .. } => {
+            DataSpec::Files { layout, path, schema, csv, .. } => {
                 let path = path.as_deref().ok_or_else(|| {
                     DataError::new("data.path", "is missing; write it in the study or give --data PATH")
                 })?;
-                assemble(study, files::load(layout, path, schema, classification)?)
+                assemble(study, files::load(layout, path, *csv, schema, classification)?)
             }
         }
     }

@@ -83,7 +83,7 @@ pub fn cohort(text: &str) -> Cohort {
     let encoder = Encoder { schema, classification: false };
     let read = |k: usize| {
         let file = Path::new(path.as_ref().unwrap()).join(format!("{}.csv", name(k)));
-        let loaded = encoder.read(&file, name(k)).unwrap();
+        let loaded = encoder.read(&file, study.spec().csv(), name(k)).unwrap();
         loaded.dataset(&study)
     };
     let clients = study.spec().clients.len();

@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use crate::csv_format::CsvFormat;
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
 use crate::problem::Weights;
@@ -117,7 +118,7 @@ fn print_data(data: &DataSpec) -> Table {
             "noise": *noise,
             "condition": *condition,
         },
-        DataSpec::Files { layout, path, schema, records } => {
+        DataSpec::Files { layout, path, schema, records, csv } => {
             let mut table = print_schema(schema);
             if !records.is_empty() {
                 table.insert("records".into(), print_records(records));
@@ -142,6 +143,10 @@ fn print_data(data: &DataSpec) -> Table {
             table.insert("source".into(), source.into());
             if let Some(path) = path {
                 table.insert("path".into(), path.clone().into());
+            }
+            if *csv != CsvFormat::default() {
+                let (delimiter, decimal) = (char::from(csv.delimiter).to_string(), csv.decimal.to_string());
+                table.insert("csv".into(), table! { "delimiter": delimiter, "decimal": decimal }.into());
             }
             table
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Reader;
 use crate::algorithm::registry;
+use crate::csv_format::CsvFormat;
 use crate::graph::GraphSpec;
 use crate::identity::PublicId;
 use crate::loss::AnyLoss;
@@ -127,18 +128,27 @@ fn data(mut table: Reader, loss: AnyLoss) -> Result<DataSpec, StudyError> {
             "split" => Layout::Split(table.integer_required("clients", 2, MOST_CLIENTS)? as usize),
             _ => stand_in(&mut table)?,
         };
-        let path = match layout {
-            Layout::StandIn { .. } => None,
-            _ => table.text("path")?.map(str::to_string),
+        let (path, csv) = match layout {
+            Layout::StandIn { .. } => (None, CsvFormat::default()),
+            _ => (table.text("path")?.map(str::to_string), csv_format(table.table("csv")?)?),
         };
         let records = match layout {
             Layout::StandIn { .. } => Vec::new(),
             _ => whole_numbers(&mut table, "records")?.unwrap_or_default(),
         };
-        DataSpec::Files { layout, path, schema: schema(&mut table, loss)?, records }
+        DataSpec::Files { layout, path, schema: schema(&mut table, loss)?, records, csv }
     };
     table.finish()?;
     Ok(data)
+}
+
+/// How this party's CSV files are written.
+fn csv_format(table: Option<Reader>) -> Result<CsvFormat, StudyError> {
+    let Some(mut table) = table else { return Ok(CsvFormat::default()) };
+    let (delimiter, decimal) = (table.text("delimiter")?, table.text("decimal")?);
+    let format = CsvFormat::read(delimiter, decimal).map_err(|e| table.error(e.name, e.message))?;
+    table.finish()?;
+    Ok(format)
 }
 
 /// How many records each client has.
