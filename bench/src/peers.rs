@@ -26,7 +26,7 @@ fn study(features: usize, rounds: u32, noise: &str, clients: &[(String, Option<u
          [graph]\nkind = \"random\"\nmean_degree = 3\n\
          [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.5\neta = 0.5\ndecay = \"sqrt\"\n\
          [privacy]\nepsilon = 1\ndelta = 1e-5\nclip = 1\nnoise = \"{noise}\"\n\
-         [data]\nsource = \"folder\"\ntarget = \"y\"\nfeatures = [{}]\nbounds.y = [-1, 1]\n",
+         [data]\nsource = \"folder\"\nrecords = {RECORDS}\ntarget = \"y\"\nfeatures = [{}]\nbounds.y = [-1, 1]\n",
         names.join(", ")
     );
     (1..=features).for_each(|p| writeln!(text, "bounds.x{p} = [-1, 1]").expect("text"));

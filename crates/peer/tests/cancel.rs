@@ -18,7 +18,7 @@ fn a_cancelled_peer_ends_like_an_interrupted_one() {
         "name = \"cancelled\"\nrounds = 10\n[problem]\nloss = \"squared\"\n[graph]\nkind = \"ring\"\n\
          [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n\
          [privacy]\nepsilon = 3.0\ndelta = 1e-5\nclip = 0.5\nnoise = \"secure\"\n\
-         [data]\nsource = \"folder\"\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 1]\nbounds.y = [0, 1]\n\
+         [data]\nsource = \"folder\"\nrecords = 1\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 1]\nbounds.y = [0, 1]\n\
          [client.own]\nid = \"{}\"\n\
          [client.other]\nid = \"{}\"\naddress = \"127.0.0.1:1\"\n",
         own.id(),

@@ -42,6 +42,7 @@ lambda = 0.001
 [data]
 source = "folder"             # each hospital has one file
 path = "data"                 # only the simulator looks here; a peer is given its own file
+records = 1000                # of each hospital: every record counts the same, so all divide by this number
 features = ["age", "dose", "exercise", "smoker"]
 target = "recovery"
 intercept = true

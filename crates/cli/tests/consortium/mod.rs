@@ -55,7 +55,7 @@ impl Consortium {
         let mut study = format!(
             "name = \"trial\"\nseed = 11\nrounds = {rounds}\n\
              [problem]\nloss = \"squared\"\nregularizer = \"l2\"\nlambda = 0.01\n\
-             [data]\nsource = \"folder\"\npath = \"data\"\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\nintercept = true\n\
+             [data]\nsource = \"folder\"\npath = \"data\"\nrecords = 400\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\nintercept = true\n\
              bounds.a = [0, 10]\nbounds.b = [0, 10]\nbounds.y = [0, 10]\n\
              [graph]\n{graph}\n\
              [algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n\
@@ -91,7 +91,7 @@ impl Consortium {
             "name = \"noise\"\nrounds = 1\n[problem]\nloss = \"absolute\"\n[graph]\nkind = \"ring\"\n\
              [algorithm]\nname = \"zcdp-grad-nfl\"\neta = 1.0\n\
              [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 0.25\nnoise = \"secure\"\n\
-             [data]\nsource = \"folder\"\nfeatures = {names:?}\ntarget = \"y\"\nbounds.y = [-1, 1]\n"
+             [data]\nsource = \"folder\"\nrecords = 10\nfeatures = {names:?}\ntarget = \"y\"\nbounds.y = [-1, 1]\n"
         );
         names.iter().for_each(|name| text += &format!("bounds.{name} = [-1, 1]\n"));
         std::fs::write(consortium.path("study.toml"), text + clients).unwrap();
