@@ -1,0 +1,79 @@
+//! Studies that standardise their columns privately, between real processes.
+
+mod consortium;
+
+use consortium::{Consortium, distance, errors, numbers, simulate, undertone, until, wait};
+use serde_json::Value;
+
+/// Peers whose study spends a part of its budget on private means and spreads first.
+fn standardising(count: usize, rounds: u32, noise: &str) -> Consortium {
+    let consortium = Consortium::new(count, rounds, "kind = \"ring\"", noise);
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    let study = study.replace("clip = 0.5\n", "clip = 0.5\nstandardise = 0.2\n");
+    std::fs::write(consortium.path("study.toml"), study).unwrap();
+    consortium
+}
+
+fn result(consortium: &Consortium, k: usize, file: &str) -> Value {
+    let folders = std::fs::read_dir(consortium.state(k)).unwrap().map(|entry| entry.unwrap().path());
+    let is_main = |name: &str| name.starts_with("trial-") && !name.starts_with("trial-moments");
+    let main = folders.into_iter().find(|path| is_main(&path.file_name().unwrap().to_string_lossy()));
+    let text = std::fs::read_to_string(main.expect("a folder of results").join(file)).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The same noise gives peers and simulator the same moments, hence the same map, hence the same model.
+#[test]
+fn standardising_peers_and_simulator_agree_to_the_last_bit() {
+    let consortium = standardising(4, 60, "fast");
+    let expected = simulate(&consortium, &[], "simulated");
+    wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
+    for k in 0..4 {
+        let model = result(&consortium, k, "model.json");
+        assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
+        assert_eq!(model["coefficients"], expected["coefficients"]);
+    }
+    // The check can fail: without standardisation the model is another one.
+    let plain = simulate(&consortium, &["--set", "privacy.standardise=0.3"], "other");
+    assert!(distance(&numbers(&plain["scaled"]["released"]), &numbers(&expected["scaled"]["released"])) > 1e-9);
+}
+
+/// Moments and rounds are two entries of one ledger, which together cost what the study says; a peer that is killed comes back.
+#[test]
+fn moments_are_recorded_charged_and_survive_a_kill() {
+    let consortium = standardising(3, 400, "secure");
+    let refused = consortium.command(0).args(["--max-epsilon", "2.9"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors(&refused).contains("would have spent epsilon 3.0000"), "{}", errors(&refused));
+    let mut children = consortium.spawn_all(&["--max-epsilon", "3"]);
+    until("rounds", || std::fs::read_to_string(consortium.log(1)).is_ok_and(|log| log.contains("standardised")));
+    children[1].kill().unwrap();
+    children[1].wait().unwrap();
+    children[1] = consortium.spawn(1, &["--max-epsilon", "3"]);
+    wait(&consortium, &mut children);
+    let models: Vec<Value> = (0..3).map(|k| result(&consortium, k, "model.json")).collect();
+    assert!(models.iter().all(|model| model["coefficients"] == models[0]["coefficients"]));
+    for k in 0..3 {
+        let statement = result(&consortium, k, "statement.json");
+        let (rho, before) = (&statement["rho"], &statement["rho_of_standardisation"]);
+        assert!((before.as_f64().unwrap() / rho.as_f64().unwrap() - 0.2).abs() < 1e-6, "{statement}");
+        let epsilon = statement["epsilon"].as_f64().unwrap();
+        assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
+        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(k)).output().unwrap();
+        let show: Value = serde_json::from_slice(&show.stdout).unwrap();
+        assert_eq!(show["studies"].as_array().unwrap().len(), 2);
+        assert!((show["epsilon"].as_f64().unwrap() / epsilon - 1.0).abs() < 1e-6, "{show}");
+    }
+}
+
+/// A file with other records than agreed is refused before anything is sent.
+#[test]
+fn a_file_that_does_not_fit_is_refused_with_both_numbers() {
+    let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    std::fs::write(consortium.path("study.toml"), study.replace("records = 400", "records = [400, 300]")).unwrap();
+    let output = consortium.command(1).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let text = errors(&output);
+    assert!(text.contains("data.records is 300 for peer1") && text.contains("400 records"), "{text}");
+}
