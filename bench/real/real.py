@@ -152,7 +152,7 @@ class Case:
         order = np.random.default_rng([seed, zlib.crc32(name.encode())]).permutation(len(frame))
         held = round(HELD_OUT * len(frame))
         self.test, self.train = frame.iloc[order[:held]], frame.iloc[order[held:]]
-        self.clients = 5 if len(frame) < 400 else 10 if len(frame) < 1500 else 20
+        self.clients = 5 if len(frame) < 1000 else 10 if len(frame) < 2500 else 20
         self.names = ["intercept", *self.set.numbers, *(f"{c}={w}" for c, words in self.set.words.items() for w in words[1:])]
         self.pooled = cache(self.pooled)
 

@@ -11,7 +11,8 @@ use serde_json::Value;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use undertone_core::node::OnLoss;
-use undertone_core::study::Study;
+use undertone_core::study::{Document, Study};
+use undertone_data::{Encoder, table};
 use undertone_peer::run::{self, Options, Report, Source, Started, Update};
 use undertone_peer::state::PLANNED;
 use undertone_peer::{Cancel, PeerError, keys};
@@ -123,6 +124,7 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     let chosen = match std::fs::read_to_string(&kept) {
         Ok(chosen) => chosen,
         Err(_) => {
+            check_columns(arguments, &document)?;
             let (planned, _) = study::resolve(&document)?;
             let chosen = study::chosen(&planned).join("\n") + "\n";
             let partial = kept.with_extension("partial");
@@ -143,6 +145,14 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     }
     tracing::info!(kept = place, "algorithm = \"auto\" is {}", chosen.trim().replace('\n', ", "));
     Study::read(&document).map_err(Failure::input)
+}
+
+/// Finds a misspelt column before planning, which takes a while. Reads the head of the file and no records.
+fn check_columns(arguments: &Arguments, document: &Document) -> Result<(), Failure> {
+    let spec = document.spec().map_err(Failure::input)?;
+    let Some(schema) = spec.schema() else { return Ok(()) };
+    let encoder = Encoder { schema, classification: spec.loss.is_classification() };
+    table::check_columns(&arguments.data, spec.csv(), &encoder.wanted(&[])).map_err(Failure::input)
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {

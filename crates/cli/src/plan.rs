@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use undertone_core::study::{DataSpec, Study, StudySpec};
+use undertone_core::study::{Study, StudySpec};
 use undertone_plan::{self as plan, Plan, Regret, Row};
 use undertone_sim::burden::burden;
 
@@ -31,10 +31,15 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let document = study::document(&arguments.study, &arguments.set)?;
+    let mut document = study::document(&arguments.study, &arguments.set)?;
     let out = arguments.out.clone().unwrap_or_else(|| free_file(&arguments.study));
     if out.exists() {
         return Err(Failure::input(format!("{}: there is already a file; choose another name", out.display())));
+    }
+    let data = document.spec().map_err(Failure::input)?.data;
+    // Whoever plans need not have the data.
+    if let Some(path) = study::own_path(Some(&arguments.study), &data).filter(|path| path.exists()) {
+        study::check_files(&mut document, &path)?;
     }
     let plan = with_bar("planning", |watch| plan::plan_document(&document, watch)).map_err(study::failed)?;
     let failed = |e: std::io::Error| match e.kind() {
@@ -48,10 +53,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// A study that is written elsewhere must still find its data.
 fn found_from_anywhere(planned: &Study, arguments: &Arguments) -> Result<StudySpec, Failure> {
-    let folder = arguments.study.parent().unwrap_or(Path::new(""));
     let spec = planned.spec().clone();
-    if let (Some(_), DataSpec::Files { path: Some(path), .. }) = (&arguments.out, &spec.data) {
-        let path = std::path::absolute(folder.join(path)).map_err(|e| Failure::input(format!("data.path: {e}")))?;
+    if let (Some(_), Some(path)) = (&arguments.out, study::own_path(Some(&arguments.study), &spec.data)) {
+        let path = std::path::absolute(path).map_err(|e| Failure::input(format!("data.path: {e}")))?;
         return Ok(spec.data_path(path.display().to_string()));
     }
     Ok(spec)

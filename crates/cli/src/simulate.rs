@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use undertone_core::client::RoundError;
 use undertone_core::privacy::NoiseError;
 use undertone_core::study::{DataSpec, Study};
+use undertone_data::DataError;
 use undertone_sim::{Outcome, SimError, folder};
 
 use crate::new::EXAMPLE;
@@ -38,9 +39,6 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let study = read(arguments)?;
-    if arguments.data.is_some() && study.spec().data.is_made_up() {
-        return Err(Failure::input("--data: the study generates its data; set data.source to folder, column or split"));
-    }
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
     folder::prepare(&out).map_err(Failure::input)?;
     let pool = rayon::ThreadPoolBuilder::new()
@@ -66,24 +64,40 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from
 /// anywhere: `--data` is relative to the current folder, the study's own path to the study.
 fn read(arguments: &Arguments) -> Result<Study, Failure> {
-    let document = match &arguments.study {
+    let mut document = match &arguments.study {
         None => study::parse(EXAMPLE, "the example study", &arguments.set)?,
         Some(path) => study::document(path, &arguments.set)?,
     };
+    let path = data_path(arguments, &document.spec().map_err(Failure::input)?.data)?;
+    if let Some(path) = &path
+        && study::is_auto(&document)?
+    {
+        study::check_files(&mut document, path)?;
+    }
     let (study, chosen) = study::resolve(&document)?;
     if let Some(chosen) = chosen {
         eprintln!("note: {chosen}");
     }
-    let folder = arguments.study.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
-    let own = match &study.spec().data {
-        DataSpec::Files { path: Some(path), .. } => Some(folder.join(path)),
-        _ => None,
-    };
-    if let Some(path) = arguments.data.clone().or(own) {
-        let path = std::path::absolute(&path).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
-        return study.spec().clone().data_path(path.display().to_string()).check().map_err(Failure::input);
+    match path {
+        Some(path) => study.spec().clone().data_path(path.display().to_string()).check().map_err(Failure::input),
+        None => Ok(study),
     }
-    Ok(study)
+}
+
+/// Where the files are; none for a study that generates its data.
+fn data_path(arguments: &Arguments, data: &DataSpec) -> Result<Option<PathBuf>, Failure> {
+    if data.is_made_up() {
+        return match arguments.data {
+            None => Ok(None),
+            Some(_) => {
+                let message = "--data: the study generates its data; set data.source to folder, column or split";
+                Err(Failure::input(message))
+            }
+        };
+    }
+    let path = arguments.data.clone().or_else(|| study::own_path(arguments.study.as_deref(), data));
+    let path = path.ok_or_else(|| Failure::input(DataError::no_path()))?;
+    std::path::absolute(&path).map(Some).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
 }
 
 fn failed(error: SimError) -> Failure {

@@ -1,11 +1,12 @@
 //! Reading a study, the same way for every verb.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use undertone_core::graph::GraphSpec;
 use undertone_core::knob::Value;
 use undertone_core::privacy::Accountant;
-use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study};
+use undertone_core::study::{AlgorithmSpec, DataSpec, Document, PrivacySpec, Study};
 use undertone_plan::PlanError;
 
 use crate::{Failure, with_bar};
@@ -37,6 +38,27 @@ pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> 
     let study = with_bar("planning", |watch| undertone_plan::resolve(document, watch)).map_err(failed)?;
     let chosen = format!("algorithm = \"auto\" is {}", chosen(&study).join(", "));
     Ok((study, Some(chosen)))
+}
+
+/// Looks at the files of a study before it is planned, which takes a while: a misspelt column is then found at once. Reads names and
+/// heads of files and no records. Where nothing else says how many clients there are, the files in a folder do.
+pub fn check_files(document: &mut Document, path: &Path) -> Result<(), Failure> {
+    let spec = document.spec().map_err(Failure::input)?.data_path(path.display().to_string());
+    let clients = undertone_sim::data::check_heads(&spec).map_err(Failure::input)?.len();
+    let counted = spec.plan.as_ref().is_none_or(|plan| plan.clients.is_none());
+    if clients > 0 && counted && spec.clients.is_empty() && !matches!(spec.graph, GraphSpec::Edges(_)) {
+        document.assign(&format!("plan.clients={clients}"), path.display().to_string()).map_err(Failure::input)?;
+    }
+    Ok(())
+}
+
+/// Where the study's own files are, if it says so: a path in a study is relative to the study.
+pub fn own_path(study: Option<&Path>, data: &DataSpec) -> Option<PathBuf> {
+    let folder = study.and_then(Path::parent).unwrap_or(Path::new(""));
+    match data {
+        DataSpec::Files { path: Some(path), .. } => Some(folder.join(path)),
+        _ => None,
+    }
 }
 
 /// Whether the planner is to choose the algorithm.

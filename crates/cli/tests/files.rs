@@ -79,3 +79,115 @@ fn peers_may_write_their_files_differently() {
         assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
     }
 }
+
+/// A study that planning refuses at once, so that an error about data shows that it was found before planning.
+const UNPLANNED: &str = "rounds = 5\nalgorithm = \"auto\"\nproblem = { loss = \"squared\" }\n\
+    graph = { kind = \"ring\" }\nprivacy = { phi1 = 0.01, delta = 1e-5 }\nplan = { clients = 3, records = 30 }\n\
+    [data]\nSOURCE\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\n\
+    bounds.a = [0, 9]\nbounds.b = [0, 9]\nbounds.y = [0, 9]\n";
+
+const PLANNING: &str = "privacy.phi1 gives every algorithm a different total";
+
+/// A folder with a study and three files in the folder "data".
+fn study_with_files(source: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("study.toml"), UNPLANNED.replace("SOURCE", source)).unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    for name in ["north", "south", "west"] {
+        std::fs::write(folder.path().join(format!("data/{name}.csv")), "a,b,y,who\n1,2,3,x\n").unwrap();
+    }
+    folder
+}
+
+#[test]
+fn files_are_looked_at_before_planning() {
+    let folder = study_with_files("source = \"folder\"\npath = \"data\"");
+    let path = folder.path();
+    let both = |words: &[&str]| {
+        for verb in ["simulate", "plan"] {
+            assert_refused(&run(path, &[verb, "study.toml"]), words);
+        }
+    };
+    both(&[PLANNING]);
+    std::fs::write(path.join("data/south.csv"), "a,bee,y\n1,2,3\n").unwrap();
+    both(&["data/south.csv", "has no column \"b\"", "a, bee, y"]);
+    // Only heads are read: a row that is wrong is not found here.
+    std::fs::write(path.join("data/south.csv"), "y,b,a\nthree,2\n").unwrap();
+    both(&[PLANNING]);
+    std::fs::write(path.join("data/notes.txt"), "").unwrap();
+    both(&["notes.txt", "neither a .csv nor a .parquet file"]);
+    std::fs::remove_file(path.join("data/notes.txt")).unwrap();
+    std::fs::write(path.join("data/east.parquet"), "no parquet").unwrap();
+    both(&["east.parquet", "cannot be read as Parquet"]);
+    for name in ["east.parquet", "south.csv", "west.csv"] {
+        std::fs::remove_file(path.join("data").join(name)).unwrap();
+    }
+    both(&["gives 1 client", "at least two"]);
+    // Whoever plans need not have the data; a simulation needs it.
+    std::fs::remove_dir_all(path.join("data")).unwrap();
+    assert_refused(&run(path, &["plan", "study.toml"]), &[PLANNING]);
+    assert_refused(&run(path, &["simulate", "study.toml"]), &["data", "must be a folder"]);
+}
+
+#[test]
+fn one_file_for_all_is_looked_at_before_planning_too() {
+    for (source, column) in [("source = \"column\"\nclient = \"who\"", "who"), ("source = \"split\"\nclients = 3", "a")]
+    {
+        let folder = study_with_files(source);
+        let simulate = |data: &[&str]| run(folder.path(), &[&["simulate", "study.toml"], data].concat());
+        assert_refused(&simulate(&["--data", "data/west.csv"]), &[PLANNING]);
+        let head = "a,b,y,who".replace(column, "other");
+        std::fs::write(folder.path().join("data/west.csv"), format!("{head}\n1,2,3,x\n")).unwrap();
+        assert_refused(&simulate(&["--data", "data/west.csv"]), &["west.csv", &format!("has no column \"{column}\"")]);
+        assert_refused(&simulate(&["--data", "nowhere.csv"]), &["nowhere.csv", "cannot be opened"]);
+        assert_refused(&simulate(&[]), &["data.path: is missing", "--data PATH"]);
+    }
+    let folder = study_with_files("source = \"stand-in\"\nclients = 3");
+    let data = ["simulate", "study.toml", "--data", "data/west.csv"];
+    assert_refused(&run(folder.path(), &data), &["--data: the study generates its data"]);
+    assert_refused(&run(folder.path(), &data[..2]), &[PLANNING]);
+}
+
+#[test]
+fn a_peer_looks_at_its_file_before_planning() {
+    let consortium = Consortium::new(2, 20, "kind = \"ring\"", "fast");
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    let start = study.find("[algorithm]").unwrap();
+    let end = study.find("[privacy]").unwrap();
+    let auto = format!("algorithm = \"auto\"\n{}{}[plan]\nrecords = 400\n", &study[..start], &study[end..]);
+    std::fs::write(consortium.path("study.toml"), auto.replace("epsilon = 3.0", "phi1 = 0.01")).unwrap();
+    let peer = || consortium.command(0).args(["--rehearsal", "--log", "none"]).output().unwrap();
+    assert_refused(&peer(), &[PLANNING]);
+    std::fs::write(consortium.path("data/peer0.csv"), "a;b;y\n1;2;3\n").unwrap();
+    assert_refused(&peer(), &["peer0.csv", "has no column \"a\"", "set data.csv.delimiter = \";\""]);
+    std::fs::remove_file(consortium.path("data/peer0.csv")).unwrap();
+    assert_refused(&peer(), &["peer0.csv", "cannot be opened"]);
+}
+
+#[test]
+fn the_files_of_a_folder_say_how_many_clients_there_are() {
+    let folder = study_with_files("source = \"folder\"\npath = \"data\"");
+    let study = |change: &dyn Fn(String) -> String| {
+        let text = UNPLANNED.replace("SOURCE", "source = \"folder\"\npath = \"data\"");
+        let text = text.replace("phi1 = 0.01", "epsilon = 3").replace("clients = 3, ", "");
+        std::fs::write(folder.path().join("study.toml"), change(text)).unwrap();
+    };
+    let clients = |more: &[&str]| {
+        let output = run(folder.path(), &[&["plan", "study.toml", "--json"], more].concat());
+        let json: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
+        json.and_then(|json| json["clients"].as_u64()).ok_or_else(|| errors(&output))
+    };
+    study(&|text| text);
+    assert_eq!(clients(&[]), Ok(3));
+    let planned = std::fs::read_to_string(folder.path().join("planned.toml")).unwrap();
+    assert!(planned.contains("clients = 3"), "the planned study says it:\n{planned}");
+    // What the study says itself is what counts.
+    assert_eq!(clients(&["--set", "plan.clients=5"]), Ok(5));
+    assert_eq!(clients(&["--set", "graph={kind=\"edges\",edges=[[\"x\",\"y\"]]}"]), Ok(2));
+    std::fs::rename(folder.path().join("data"), folder.path().join("elsewhere")).unwrap();
+    assert!(clients(&[]).unwrap_err().contains("plan.clients is missing"), "without files there is nothing to count");
+    std::fs::rename(folder.path().join("elsewhere"), folder.path().join("data")).unwrap();
+    // The number of records cannot be counted without reading them.
+    study(&|text| text.replace("plan = { records = 30 }\n", ""));
+    assert!(clients(&[]).unwrap_err().contains("plan.records is missing"));
+}

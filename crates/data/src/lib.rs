@@ -58,6 +58,11 @@ impl DataError {
         Self { place: place.to_string(), message: message.to_string() }
     }
 
+    /// A study that reads files and does not say where they are.
+    pub fn no_path() -> Self {
+        Self::new("data.path", "is missing; write it in the study or give --data PATH")
+    }
+
     /// A client without records.
     pub fn no_records(place: impl ToString) -> Self {
         Self::new(place, "holds no records; every client needs at least one")

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::fs::File;
+use std::io::BufReader;
 use std::path::Path;
 
+use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use undertone_core::csv_format::CsvFormat;
@@ -17,15 +19,31 @@ pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &dyn Fn() -> String) -> Result<()
 /// Reads the wanted columns of a file, in the wanted order, and passes each row with its place to `each`. `format` says how it
 /// is written if it is a CSV file.
 pub fn read(path: &Path, format: CsvFormat, wanted: &[&str], each: Each) -> Result<(), DataError> {
-    if path.is_dir() {
-        return Err(DataError::new(path.display(), "is a folder, and this data.source needs a file"));
-    }
-    let file = File::open(path)
-        .map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))?;
-    match ending(path) == "parquet" {
+    let file = open(path)?;
+    match is_parquet(path) {
         true => read_parquet(path, file, wanted, each),
         false => read_csv(path, file, format, wanted, each),
     }
+}
+
+/// Whether a file has the wanted columns, each once. Reads its head and no rows.
+pub fn check_columns(path: &Path, format: CsvFormat, wanted: &[&str]) -> Result<(), DataError> {
+    let file = open(path)?;
+    match is_parquet(path) {
+        true => open_parquet(path, file, wanted).map(drop),
+        false => open_csv(path, file, format, wanted).map(drop),
+    }
+}
+
+fn open(path: &Path) -> Result<File, DataError> {
+    if path.is_dir() {
+        return Err(DataError::new(path.display(), "is a folder, and this data.source needs a file"));
+    }
+    File::open(path).map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))
+}
+
+fn is_parquet(path: &Path) -> bool {
+    ending(path) == "parquet"
 }
 
 /// Whether the file extension is supported.
@@ -81,51 +99,74 @@ fn line_of(path: &Path, byte: u64) -> usize {
     1 + bytes[..start + blank].iter().filter(|b| **b == b'\n').count()
 }
 
-fn read_csv(path: &Path, file: File, format: CsvFormat, wanted: &[&str], each: Each) -> Result<(), DataError> {
-    let place = |byte: Option<u64>| match byte {
+/// The file, and the line of the record at `byte` if that is known.
+fn csv_place(path: &Path, byte: Option<u64>) -> String {
+    match byte {
         Some(byte) => format!("{}:{}", path.display(), line_of(path, byte)),
         None => path.display().to_string(),
+    }
+}
+
+fn csv_error(path: &Path, e: csv::Error) -> DataError {
+    let reason = match e.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("the row has {len} cells where the head has {expected_len}; add or remove cells, and close quotes")
+        }
+        csv::ErrorKind::Utf8 { .. } => "the row is not UTF-8 text; save the file as UTF-8".into(),
+        _ => format!("the row cannot be read ({e})"),
     };
-    let broken = |e: csv::Error| {
-        let reason = match e.kind() {
-            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!(
-                    "the row has {len} cells where the head has {expected_len}; add or remove cells, and close quotes"
-                )
-            }
-            csv::ErrorKind::Utf8 { .. } => "the row is not UTF-8 text; save the file as UTF-8".into(),
-            _ => format!("the row cannot be read ({e})"),
-        };
-        DataError::new(place(e.position().map(|p| p.byte())), reason)
-    };
-    let file = std::io::BufReader::new(file);
-    let mut reader = csv::ReaderBuilder::new().delimiter(format.delimiter).from_reader(file);
-    let head: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_string).collect();
+    DataError::new(csv_place(path, e.position().map(|p| p.byte())), reason)
+}
+
+/// A reader behind the head, and the positions of the wanted columns.
+fn open_csv(
+    path: &Path,
+    file: File,
+    format: CsvFormat,
+    wanted: &[&str],
+) -> Result<(csv::Reader<BufReader<File>>, Vec<usize>), DataError> {
+    let mut reader = csv::ReaderBuilder::new().delimiter(format.delimiter).from_reader(BufReader::new(file));
+    let head = reader.headers().map_err(|e| csv_error(path, e))?.iter().map(str::to_string).collect::<Vec<_>>();
     let places = columns(path.display(), &head, wanted, &delimiter_hint(&head, format))?;
+    Ok((reader, places))
+}
+
+fn read_csv(path: &Path, file: File, format: CsvFormat, wanted: &[&str], each: Each) -> Result<(), DataError> {
+    let (mut reader, places) = open_csv(path, file, format, wanted)?;
     let mut record = csv::StringRecord::new();
-    while reader.read_record(&mut record).map_err(broken)? {
+    while reader.read_record(&mut record).map_err(|e| csv_error(path, e))? {
         let cell = |&i: &usize| match record.get(i) {
             None | Some("") => Cell::Missing,
             Some(text) if format.decimal == ',' => Cell::CommaText(Cow::Borrowed(text)),
             Some(text) => Cell::Text(Cow::Borrowed(text)),
         };
         let row: Vec<Cell> = places.iter().map(cell).collect();
-        each(&row, &|| place(record.position().map(|p| p.byte())))?;
+        each(&row, &|| csv_place(path, record.position().map(|p| p.byte())))?;
     }
     Ok(())
 }
 
-fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), DataError> {
-    let broken = |e: parquet::errors::ParquetError| {
-        DataError::new(
-            path.display(),
-            format!("cannot be read as Parquet ({e}); write it with snappy, zstd or no compression"),
-        )
-    };
-    let reader = SerializedFileReader::new(file).map_err(broken)?;
+fn parquet_error(path: &Path, e: ParquetError) -> DataError {
+    let message = format!("cannot be read as Parquet ({e}); write it with snappy, zstd or no compression");
+    DataError::new(path.display(), message)
+}
+
+/// A reader, and the positions of the wanted columns.
+fn open_parquet(
+    path: &Path,
+    file: File,
+    wanted: &[&str],
+) -> Result<(SerializedFileReader<File>, Vec<usize>), DataError> {
+    let reader = SerializedFileReader::new(file).map_err(|e| parquet_error(path, e))?;
     let fields = reader.metadata().file_metadata().schema().get_fields();
     let head: Vec<String> = fields.iter().map(|f| f.name().to_string()).collect();
     let places = columns(path.display(), &head, wanted, "")?;
+    Ok((reader, places))
+}
+
+fn read_parquet(path: &Path, file: File, wanted: &[&str], each: Each) -> Result<(), DataError> {
+    let broken = |e: ParquetError| parquet_error(path, e);
+    let (reader, places) = open_parquet(path, file, wanted)?;
     for (number, row) in reader.get_row_iter(None).map_err(broken)?.enumerate() {
         let row = row.map_err(broken)?;
         let place = || format!("{}: row {}", path.display(), number + 1);

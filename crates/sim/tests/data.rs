@@ -11,7 +11,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use undertone_core::study::{Study, StudySpec};
 use undertone_sim::Outcome;
-use undertone_sim::data::Population;
+use undertone_sim::data::{Population, check_heads};
 
 /// dose = 3 + 0.5 age + 2 [sex = m], exactly.
 const ROWS: [(f64, &str, f64); 9] = [
@@ -89,6 +89,21 @@ fn one_file_per_client_in_csv_and_parquet() {
     fs::write(folder.path().join(".notes.txt"), "hidden files are ignored").unwrap();
     write_parquet(&folder.path().join("c.parquet"), &ROWS[5..]);
     assert_finds_the_rule(&try_run(&study_text("source = \"folder\""), folder.path()).unwrap(), &["a", "b", "c"]);
+}
+
+#[test]
+fn heads_can_be_checked_without_the_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("b.csv"), "sex,age,dose\nthis row,has too few cells\n").unwrap();
+    write_parquet(&folder.path().join("a.parquet"), &ROWS);
+    let heads = |target: &str| {
+        let text = study_text("source = \"folder\"").replace("dose", target);
+        let spec = StudySpec::parse(&text, "test").unwrap().data_path(folder.path().to_str().unwrap());
+        check_heads(&spec).map_err(|e| e.to_string())
+    };
+    assert_eq!(heads("dose").unwrap(), ["a", "b"]);
+    let error = heads("days").unwrap_err();
+    assert!(error.contains("a.parquet: has no column \"days\"; its columns are age, sex, dose"), "{error}");
 }
 
 #[test]

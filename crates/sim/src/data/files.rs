@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::{Cell, Schema};
-use undertone_core::study::Layout;
+use undertone_core::study::{DataSpec, Layout, StudySpec};
 use undertone_data::{DataError, Encoder, Loaded, table};
 
 /// Reads, checks and encodes the files of a study.
@@ -24,15 +24,36 @@ pub fn load(
         Layout::Split(clients) => split(path, csv, *clients, &encoder)?,
         Layout::StandIn { .. } => unreachable!("drawn, not read"),
     };
-    if clients.len() < 2 {
-        let message = format!("gives {} client; learning among peers needs at least two", clients.len());
-        return Err(DataError::new(path.display(), message));
-    }
+    at_least_two(path, clients.len())?;
     Ok(clients)
 }
 
-/// One file per client, named after the file, in the order of the names.
-fn folder(path: &Path, csv: CsvFormat, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+/// What can be known of a study's files without reading records: that they are there, have the columns that the study names, and
+/// belong to at least two clients. Returns the names of the clients of a folder; other files show theirs only in their rows.
+pub fn check_heads(spec: &StudySpec) -> Result<Vec<String>, DataError> {
+    let DataSpec::Files { layout, path, schema, csv, .. } = &spec.data else { return Ok(Vec::new()) };
+    let encoder = Encoder { schema, classification: spec.loss.is_classification() };
+    let path = || path.as_deref().map(Path::new).ok_or_else(DataError::no_path);
+    match layout {
+        Layout::StandIn { .. } => Ok(Vec::new()),
+        Layout::Column(column) => table::check_columns(path()?, *csv, &encoder.wanted(&[column])).map(|()| Vec::new()),
+        Layout::Split(_) => table::check_columns(path()?, *csv, &encoder.wanted(&[])).map(|()| Vec::new()),
+        Layout::Folder => {
+            let files = client_files(path()?)?;
+            files.iter().try_for_each(|(_, file)| table::check_columns(file, *csv, &encoder.wanted(&[])))?;
+            at_least_two(path()?, files.len())?;
+            Ok(files.into_iter().map(|(name, _)| name).collect())
+        }
+    }
+}
+
+fn at_least_two(path: &Path, clients: usize) -> Result<(), DataError> {
+    let message = || format!("gives {clients} client; learning among peers needs at least two");
+    if clients < 2 { Err(DataError::new(path.display(), message())) } else { Ok(()) }
+}
+
+/// The files of a folder with the names of their clients, in the order of the names.
+fn client_files(path: &Path) -> Result<Vec<(String, PathBuf)>, DataError> {
     let entries = std::fs::read_dir(path)
         .map_err(|e| DataError::new(path.display(), format!("cannot be listed ({e}); it must be a folder")))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -44,18 +65,23 @@ fn folder(path: &Path, csv: CsvFormat, encoder: &Encoder) -> Result<Vec<Loaded>,
     }
     // By name and not by path: "a.csv" comes before "a-b.csv".
     files.sort_by_key(|p| p.file_stem().map(|s| s.to_os_string()));
-    let mut clients: Vec<Loaded> = Vec::new();
+    let mut named: Vec<(String, PathBuf)> = Vec::new();
     for file in files {
         let name = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        if clients.iter().any(|c| c.name == name) {
+        if named.iter().any(|(before, _)| *before == name) {
             return Err(DataError::new(file.display(), format!("is a second file for client \"{name}\"; keep one")));
         }
-        clients.push(encoder.read(&file, csv, name)?);
+        named.push((name, file));
     }
-    if clients.is_empty() {
+    if named.is_empty() {
         return Err(DataError::new(path.display(), "holds no .csv or .parquet files; put one there for each client"));
     }
-    Ok(clients)
+    Ok(named)
+}
+
+/// One file per client, named after the file.
+fn folder(path: &Path, csv: CsvFormat, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+    client_files(path)?.into_iter().map(|(name, file)| encoder.read(&file, csv, name)).collect()
 }
 
 /// One file with a column that names the client; clients are in the order of their names.

@@ -13,6 +13,8 @@ use undertone_core::schema::Schema;
 use undertone_core::study::{DataSpec, Layout, Study};
 use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
 
+pub use files::check_heads;
+
 use crate::aligned::Aligned;
 use crate::prefetch::prefetch;
 
@@ -53,9 +55,7 @@ impl Population {
                 assemble(study, loaded)
             }
             DataSpec::Files { layout, path, schema, csv, .. } => {
-                let path = path.as_deref().ok_or_else(|| {
-                    DataError::new("data.path", "is missing; write it in the study or give --data PATH")
-                })?;
+                let path = path.as_deref().ok_or_else(DataError::no_path)?;
                 assemble(study, files::load(layout, path, *csv, schema, classification)?)
             }
         }
