@@ -83,7 +83,7 @@ impl View {
         let mut x = vec![0.0; features];
         for k in 0..population.clients() {
             let records = population.records(k);
-            let weight = 1.0 / records.len() as f64;
+            let weight = 1.0 / records.divisor();
             for j in 0..records.len() {
                 let (y, limit) = records.read(j, &mut x);
                 let limit = if clipped { limit } else { f64::INFINITY };

@@ -411,3 +411,19 @@ fn separable_records_are_noticed_for_the_logistic_loss() {
     assert_eq!(notices(&l2, true, |mg, age| [mg, age, 1.0]), expected);
     assert_eq!(notices(&l2, false, |mg, age| [mg, age, 1.0]), "");
 }
+
+/// One record of one client against many of the other: with equal weight of all records the solution has the sign of the many, and
+/// with equal weight of the clients it would be worse than zero.
+#[test]
+fn the_central_solution_is_judged_with_the_weights_of_the_problem() {
+    let text = "rounds = 1\nprivacy = \"off\"\nproblem = { loss = \"squared\", weights = \"records\" }\n\
+                graph = { kind = \"ring\" }\nalgorithm = { name = \"zcdp-nfl\", rho = 1, eta = 0.1 }\n\
+                [data]\nsource = \"folder\"\nfeatures = [\"x\"]\ntarget = \"y\"\nscaling = \"none\"\n\
+                bounds.x = [-1, 1]\nbounds.y = [-1, 1]\n";
+    let study = undertone_core::study::Study::parse(text, "test").unwrap();
+    let table = |count: usize, y: f64| MemoryTable::from_rows(&["x", "y"], &[1.0, y].repeat(count)).unwrap();
+    let tables = vec![("one".into(), table(1, 1.0)), ("many".into(), table(99, -0.02))];
+    let outcome = undertone_sim::run_on(&study, Population::from_tables(&study, tables).unwrap(), &|_| {}).unwrap();
+    let central = outcome.central.unwrap();
+    assert!((central.w[0] + 0.0098).abs() < 1e-12 && central.caveats.is_empty(), "{central:?}");
+}
