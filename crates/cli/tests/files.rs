@@ -82,8 +82,8 @@ fn peers_may_write_their_files_differently() {
 
 /// A study that planning refuses at once, so that an error about data shows that it was found before planning.
 const UNPLANNED: &str = "rounds = 5\nalgorithm = \"auto\"\nproblem = { loss = \"squared\" }\n\
-    graph = { kind = \"ring\" }\nprivacy = { phi1 = 0.01, delta = 1e-5 }\nplan = { clients = 3, records = 30 }\n\
-    [data]\nSOURCE\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\n\
+    graph = { kind = \"ring\" }\nprivacy = { phi1 = 0.01, delta = 1e-5 }\nplan = { clients = 3 }\n\
+    [data]\nSOURCE\nrecords = 30\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\n\
     bounds.a = [0, 9]\nbounds.b = [0, 9]\nbounds.y = [0, 9]\n";
 
 const PLANNING: &str = "privacy.phi1 gives every algorithm a different total";
@@ -154,7 +154,7 @@ fn a_peer_looks_at_its_file_before_planning() {
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     let start = study.find("[algorithm]").unwrap();
     let end = study.find("[privacy]").unwrap();
-    let auto = format!("algorithm = \"auto\"\n{}{}[plan]\nrecords = 400\n", &study[..start], &study[end..]);
+    let auto = format!("algorithm = \"auto\"\n{}{}", &study[..start], &study[end..]);
     std::fs::write(consortium.path("study.toml"), auto.replace("epsilon = 3.0", "phi1 = 0.01")).unwrap();
     let peer = || consortium.command(0).args(["--rehearsal", "--log", "none"]).output().unwrap();
     assert_refused(&peer(), &[PLANNING]);
@@ -169,7 +169,7 @@ fn the_files_of_a_folder_say_how_many_clients_there_are() {
     let folder = study_with_files("source = \"folder\"\npath = \"data\"");
     let study = |change: &dyn Fn(String) -> String| {
         let text = UNPLANNED.replace("SOURCE", "source = \"folder\"\npath = \"data\"");
-        let text = text.replace("phi1 = 0.01", "epsilon = 3").replace("clients = 3, ", "");
+        let text = text.replace("phi1 = 0.01", "epsilon = 3").replace("plan = { clients = 3 }\n", "");
         std::fs::write(folder.path().join("study.toml"), change(text)).unwrap();
     };
     let clients = |more: &[&str]| {
@@ -188,6 +188,6 @@ fn the_files_of_a_folder_say_how_many_clients_there_are() {
     assert!(clients(&[]).unwrap_err().contains("plan.clients is missing"), "without files there is nothing to count");
     std::fs::rename(folder.path().join("elsewhere"), folder.path().join("data")).unwrap();
     // The number of records cannot be counted without reading them.
-    study(&|text| text.replace("plan = { records = 30 }\n", ""));
-    assert!(clients(&[]).unwrap_err().contains("plan.records is missing"));
+    study(&|text| text.replace("records = 30\n", ""));
+    assert!(clients(&[]).unwrap_err().contains("data.records is missing"));
 }

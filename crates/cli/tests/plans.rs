@@ -48,7 +48,7 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
     let consortium = Consortium::new(3, 20, "kind = \"ring\"", "fast");
     rewrite(&consortium, |text| {
         let text = text.replace(ZCDP, "").replace("clip = 0.5\n", "");
-        format!("algorithm = \"auto\"\n{text}[plan]\nrecords = 400\n")
+        format!("algorithm = \"auto\"\n{text}")
     });
     wait(&consortium, &mut consortium.spawn_all(&["--rehearsal"]));
     let expected = simulate(&consortium, &[], "run");
