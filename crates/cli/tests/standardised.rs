@@ -14,14 +14,6 @@ fn standardising(count: usize, rounds: u32, noise: &str) -> Consortium {
     consortium
 }
 
-fn result(consortium: &Consortium, k: usize, file: &str) -> Value {
-    let folders = std::fs::read_dir(consortium.state(k)).unwrap().map(|entry| entry.unwrap().path());
-    let is_main = |name: &str| name.starts_with("trial-") && !name.starts_with("trial-moments");
-    let main = folders.into_iter().find(|path| is_main(&path.file_name().unwrap().to_string_lossy()));
-    let text = std::fs::read_to_string(main.expect("a folder of results").join(file)).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
-
 /// The same noise gives peers and simulator the same moments, hence the same map, hence the same model.
 #[test]
 fn standardising_peers_and_simulator_agree_to_the_last_bit() {
@@ -29,7 +21,7 @@ fn standardising_peers_and_simulator_agree_to_the_last_bit() {
     let expected = simulate(&consortium, &[], "simulated");
     wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
     for k in 0..4 {
-        let model = result(&consortium, k, "model.json");
+        let model = consortium.result(k, "model.json");
         assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
         assert_eq!(model["coefficients"], expected["coefficients"]);
     }
@@ -51,10 +43,10 @@ fn moments_are_recorded_charged_and_survive_a_kill() {
     children[1].wait().unwrap();
     children[1] = consortium.spawn(1, &["--max-epsilon", "3"]);
     wait(&consortium, &mut children);
-    let models: Vec<Value> = (0..3).map(|k| result(&consortium, k, "model.json")).collect();
+    let models: Vec<Value> = (0..3).map(|k| consortium.result(k, "model.json")).collect();
     assert!(models.iter().all(|model| model["coefficients"] == models[0]["coefficients"]));
     for k in 0..3 {
-        let statement = result(&consortium, k, "statement.json");
+        let statement = consortium.result(k, "statement.json");
         let (rho, before) = (&statement["rho"], &statement["rho_of_standardisation"]);
         assert!((before.as_f64().unwrap() / rho.as_f64().unwrap() - 0.2).abs() < 1e-6, "{statement}");
         let epsilon = statement["epsilon"].as_f64().unwrap();

@@ -104,7 +104,9 @@ fn rows_become_features_by_public_facts_alone() {
     .filled();
     assert_eq!(schema.feature_names(), ["age", "age=missing", "dose", "ward=b", "ward=3", "intercept"]);
     assert_eq!(schema.encode(&row(75.0, 105.0, "b", 45.0), false, &mut x), Ok(0.5));
-    assert_eq!(x, [0.5, 0.0, 0.5, 0.75, -0.25, 1.0]);
+    // A word with the share p in units of sqrt(p (1 - p)).
+    let spread = (0.25f64 * 0.75).sqrt();
+    assert_eq!(x, [0.5, 0.0, 0.5, 0.75 / spread, -0.25 / spread, 1.0]);
     // Clamped at the bounds, and at three typical spreads.
     schema.encode(&row(-7.0, 2000.0, "b", 45.0), false, &mut x).unwrap();
     assert_eq!(x[..3], [-1.0, 0.0, 3.0]);
@@ -118,7 +120,7 @@ fn rows_become_features_by_public_facts_alone() {
     for three in [Cell::Number(3.0), Cell::Text("3.0".into()), Cell::Text(" 3.00 ".into())] {
         let cells = [Cell::Number(1.0), Cell::Number(1.0), three, Cell::Number(1.0)];
         schema.encode(&cells, false, &mut x).unwrap();
-        assert_eq!(x[3..5], [-0.25, 0.75]);
+        assert_eq!(x[3..5], [-0.25 / spread, 0.75 / spread]);
     }
 }
 

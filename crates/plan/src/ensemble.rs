@@ -39,11 +39,11 @@ impl Form {
             // A log-normal, centred and scaled; its sigma of 0.7 gives a skewness of about 3.
             Form::Skewed => {
                 const SIGMA: f64 = 0.7;
-                let mean = (SIGMA * SIGMA / 2.0).exp();
-                ((SIGMA * z).exp() - mean) / (mean * ((SIGMA * SIGMA).exp() - 1.0).sqrt())
+                let mean = libm::exp(SIGMA * SIGMA / 2.0);
+                (libm::exp(SIGMA * z) - mean) / (mean * (libm::exp(SIGMA * SIGMA) - 1.0).sqrt())
             }
             // The logistic function with slope 1.7 is the normal distribution function up to 0.01.
-            Form::Uniform => 12f64.sqrt() * (1.0 / (1.0 + (-1.702 * z).exp()) - 0.5),
+            Form::Uniform => 12f64.sqrt() * (1.0 / (1.0 + libm::exp(-1.702 * z)) - 0.5),
             Form::Discrete(steps) => (z * steps).round() / steps,
         }
     }
@@ -84,7 +84,7 @@ fn normal(rng: &mut impl Rng) -> f64 {
 }
 
 fn log_uniform(rng: &mut impl Rng, low: f64, high: f64) -> f64 {
-    (rng.random_range(low.ln()..high.ln())).exp()
+    libm::exp(rng.random_range(libm::log(low)..libm::log(high)))
 }
 
 /// Where a column lies: around what is typical, or anywhere inside the bounds.
@@ -93,7 +93,7 @@ fn place(rng: &mut impl Rng, column: &Column, low: f64, high: f64, centres: f64,
     let anywhere = (middle + half * rng.random_range(-centres..centres), half * log_uniform(rng, spreads.0, spreads.1));
     let (off, wide) = (normal(rng), normal(rng));
     match column.typical.as_deref() {
-        Some(&[mean, spread]) => (mean + 0.25 * spread * off, spread * (0.2 * wide).exp()),
+        Some(&[mean, spread]) => (mean + 0.25 * spread * off, spread * libm::exp(0.2 * wide)),
         _ => anywhere,
     }
 }
@@ -171,12 +171,12 @@ impl<'a> TableLaw<'a> {
             (Target::Number { centre, spread, explained, heavy }, ColumnKind::Number { low, high }) => {
                 let noise = normal(rng);
                 // Residuals of real tables often have longer tails than a normal; this one has the same variance.
-                let tail = if heavy { (0.8 * normal(rng)).exp() / (2.0 * 0.64f64).exp().sqrt() } else { 1.0 };
+                let tail = if heavy { libm::exp(0.8 * normal(rng) - 0.64) } else { 1.0 };
                 let value = explained.sqrt() * signal + (1.0 - explained).sqrt() * noise * tail;
                 Cell::Number((centre + spread * value).clamp(*low, *high))
             }
             (Target::Label { slope, offset }, kind) => {
-                let is_second = rng.random::<f64>() < 1.0 / (1.0 + (-slope * signal - offset).exp());
+                let is_second = rng.random::<f64>() < 1.0 / (1.0 + libm::exp(-slope * signal - offset));
                 match kind {
                     ColumnKind::Number { low, high } => Cell::Number(if is_second { *high } else { *low }),
                     ColumnKind::Category(words) => Cell::Text(words[usize::from(is_second)].as_str().into()),
@@ -198,8 +198,8 @@ fn part(rng: &mut impl Rng, column: &Column, factors: usize, shared: f64) -> Par
         }
         ColumnKind::Category(words) => {
             let weight = |i: usize, z: f64| match &column.typical {
-                Some(shares) => (shares[i] + 0.02) * (0.3 * z).exp(),
-                None => z.exp(),
+                Some(shares) => (shares[i] + 0.02) * libm::exp(0.3 * z),
+                None => libm::exp(z),
             };
             let weights: Vec<f64> = (0..words.len()).map(|i| weight(i, normal(rng))).collect();
             let total: f64 = weights.iter().sum();

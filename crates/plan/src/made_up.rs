@@ -28,6 +28,8 @@ const FEWEST: usize = 5;
 const MOST_CLIENTS: usize = 5000;
 /// Added to the study's seed, so that a simulation of the planned study does not use the data that it was planned on.
 const OTHER_DATA: u64 = 7_777_777;
+/// The least gain of pooled data, as a share of the objective without features, that regrets are relative to.
+const LEAST_GAIN: f64 = 0.02;
 /// Sets in all; those of the search and those on which what it found is measured.
 pub(crate) const SETS: usize = 120;
 
@@ -171,7 +173,8 @@ impl MadeUp {
         };
         let Some(w) = learned else { return f64::INFINITY };
         let lost = objective(&set.population, &set.problem, &w) - set.best;
-        let regret = lost / (set.null - set.best).max(1e-9 * set.best.abs());
+        // Where even pooled data gains next to nothing, what is lost is compared with what could matter.
+        let regret = lost / (set.null - set.best).max(LEAST_GAIN * set.null.abs());
         if regret.is_nan() { f64::INFINITY } else { regret }
     }
 

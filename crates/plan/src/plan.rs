@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use undertone_core::algorithm::Run;
 use undertone_core::graph::{Graph, Spectrum};
 use undertone_core::knob::{Scale, Value};
+use undertone_core::loss::Shape;
 use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, NoiseScale, Rho, Sensitivity};
 use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study, StudyError, StudySpec};
@@ -102,7 +103,7 @@ impl Regret {
 /// The mean of ln(r + 0.003) + min(r, 3): where regrets are small it is their relative size that counts, and where they are large
 /// a model that is worse than the mean is not made up for by one that is better.
 fn score(regrets: &[f64]) -> f64 {
-    let one = |r: &f64| (r.max(0.0) + NEGLIGIBLE).ln() + r.clamp(0.0, 3.0);
+    let one = |r: &f64| libm::log(r.max(0.0) + NEGLIGIBLE) + r.clamp(0.0, 3.0);
     regrets.iter().map(one).sum::<f64>() / regrets.len() as f64
 }
 
@@ -173,7 +174,7 @@ fn range(dial: &Dial, candidate: &Candidate, spec: &StudySpec) -> Scale {
     let scale = match dial.knob.name {
         _ if candidate.algorithm != "free-rounds" || spec.privacy.is_none() => dial.scale,
         "data_rounds" => Scale::Count(2.0, 64f64.min(f64::from(spec.rounds.max(4) - 1))),
-        "eta" if spec.schema().is_some() => Scale::Log(0.05, 20.0),
+        "eta" if spec.schema().is_some() => Scale::Log(0.05, largest_step(spec)),
         "clip" if spec.schema().is_some() => Scale::Log(0.01 * root, 2.0 * root),
         _ => dial.scale,
     };
@@ -181,6 +182,16 @@ fn range(dial: &Dial, candidate: &Candidate, spec: &StudySpec) -> Scale {
         return scale;
     }
     scale.within(spec.rounds)
+}
+
+/// The largest first step that is tried: where the features are standardised and a little correlated, a larger one overshoots, and only
+/// the clip would keep it from diverging.
+fn largest_step(spec: &StudySpec) -> f64 {
+    match spec.loss.shape() {
+        Shape::Residual { curvature: Some(curvature), .. } => 4.0 / curvature,
+        Shape::Residual { curvature: None, .. } | Shape::Hinge => 6.0,
+        Shape::Logistic => 16.0,
+    }
 }
 
 /// Plans a study, whatever algorithm it names.

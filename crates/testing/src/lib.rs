@@ -18,6 +18,7 @@
 //!
 //! let schema = Schema::new([Column::number("x", -1.0, 1.0)]).target(Column::number("y", -1.0, 1.0));
 //! let mut spec = StudySpec::new(Squared, DataSpec::tables(schema), GraphSpec::Ring)
+//!     .records([2])
 //!     .rounds(20)
 //!     .algorithm(AlgorithmSpec::named("zcdp-nfl").number("rho", 0.5).number("eta", 0.5))
 //!     .privacy(PrivacySpec::epsilon(2.0, 1e-5).clip(1.0));

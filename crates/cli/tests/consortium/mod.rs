@@ -162,9 +162,11 @@ impl Consortium {
     }
 }
 
+/// The results of the study itself, not of the moments that standardise it.
 pub fn results(state: &Path) -> PathBuf {
     let folders = std::fs::read_dir(state).unwrap().map(|e| e.unwrap().path());
-    folders.into_iter().find(|path| path.is_dir()).expect("a folder of results")
+    let is_main = |path: &PathBuf| path.is_dir() && !path.to_string_lossy().contains("-moments-");
+    folders.into_iter().find(is_main).expect("a folder of results")
 }
 
 /// Waits for processes that must end well within two minutes.

@@ -155,9 +155,9 @@ impl Column {
         }
     }
 
-    /// The typical share of word `index`; 0 where it is not known, so that its feature is not moved.
-    fn share(&self, index: usize) -> f64 {
-        self.typical.as_ref().map_or(0.0, |shares| shares[index])
+    /// The typical share of word `index`, if it is known.
+    fn share(&self, index: usize) -> Option<f64> {
+        self.typical.as_ref().map(|shares| shares[index])
     }
 
     fn error(&self, message: String) -> CellError {
@@ -322,6 +322,22 @@ impl Schema {
         self.encode_target(target, classification)
     }
 
+    /// Whether typical values are known of any column.
+    fn has_typical(&self) -> bool {
+        self.features.iter().chain([&self.target]).any(|column| column.typical.is_some())
+    }
+
+    /// What becomes 0 and what becomes 1 more than it in the feature of a word. Where columns are in units of their spreads, words are
+    /// too: that of a word with the share p is sqrt(p (1 - p)), and at most 1/2. A rare word gets no more than `RARE`.
+    fn word_map(&self, column: &Column, words: &[String], index: usize) -> (f64, f64) {
+        const RARE: f64 = 0.2;
+        match column.share(index) {
+            Some(share) => (share, (share * (1.0 - share)).sqrt().clamp(RARE, 0.5)),
+            None if self.has_typical() => (1.0 / words.len() as f64, 0.5),
+            None => (0.0, 1.0),
+        }
+    }
+
     /// Whether a cell is empty and to be filled.
     fn is_filled(&self, cell: &Cell) -> bool {
         let is_empty = match cell {
@@ -360,8 +376,11 @@ impl Schema {
                     Err(e) => return Err(e),
                 };
                 x.extend((skipped..words.len()).map(|i| match index {
-                    Some(index) => f64::from(i == index) - column.share(i),
-                    None if column.typical.is_some() => 0.0,
+                    Some(index) => {
+                        let (middle, half) = self.word_map(column, words, i);
+                        (f64::from(i == index) - middle) / half
+                    }
+                    None if self.has_typical() => 0.0,
                     None => even,
                 }));
             }
@@ -445,7 +464,7 @@ impl Schema {
                 }
                 ColumnKind::Category(words) => {
                     let skipped = words.len() - self.spread(words).len();
-                    (skipped..words.len()).map(|i| (column.share(i), 1.0)).collect()
+                    (skipped..words.len()).map(|i| self.word_map(column, words, i)).collect()
                 }
             }
         };

@@ -68,7 +68,7 @@ impl Schema {
     /// The words of a category that have a moment, and the share that is expected of each.
     fn expected_shares(&self, column: &Column, words: &[String]) -> Vec<(usize, f64)> {
         let even = 1.0 / words.len() as f64;
-        let expected = |i: usize| if column.typical.is_some() { column.share(i) } else { even };
+        let expected = |i: usize| column.share(i).unwrap_or(even);
         (words.len() - self.spread(words).len()..words.len()).map(|i| (i, expected(i))).collect()
     }
 
