@@ -19,7 +19,7 @@ use crate::error::{MOST_WORK, PlanError};
 use crate::pooled::minimum;
 
 /// Numbers in all records of a made-up set beyond which it has fewer records than the study.
-const GOOD_ENTRIES: f64 = 2e4;
+const GOOD_ENTRIES: f64 = 1e4;
 /// But not fewer than so many for each feature, in all.
 const FEWEST_PER_FEATURE: usize = 40;
 /// And not fewer than so many at a client.
