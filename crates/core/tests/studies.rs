@@ -64,6 +64,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("algorithm=automatic", &["algorithm = \"automatic\"", "[algorithm]"]),
     ("plan.noise=0.1", &["plan.records is missing"]),
     ("data.condition=0.5", &["data.condition = 0.5", "from 1 to"]),
+    ("data.spread=0.5", &["data.spread = 0.5", "from 1 to"]),
     ("data={source=\"stand-in\"}", &["data.clients is not given"]),
     ("data={source=\"stand-in\",clients=[\"a\",\"a\"]}", &["data.clients", "different names"]),
     ("data={source=\"stand-in\",clients=3}", &["data.features is missing"]),
