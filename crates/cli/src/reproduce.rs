@@ -75,7 +75,7 @@ fn figure(name: &str) -> Result<Figure, String> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if (tuned::SEED..tuned::SEED + 10).contains(&arguments.seed) || arguments.seed > i64::MAX as u64 {
+    if (tuned::SEED..tuned::SEED + tuned::SEEDS).contains(&arguments.seed) || arguments.seed > i64::MAX as u64 {
         let reason = "is the seed that tuning uses, or too large; choose another, so that figures show unseen data";
         return Err(Failure::input(format!("--seed {} {reason}", arguments.seed)));
     }

@@ -6,14 +6,23 @@ use rayon::prelude::*;
 use undertone_core::study::{Document, StudyError};
 
 use crate::figure::Figure;
-use crate::{Case, Method, Setting, Topology, grid};
+use crate::grid;
+use crate::{Case, Method, Setting, Topology};
 use undertone_core::knob::Scale;
 use undertone_core::watch::{Unwatched, Watch};
-use undertone_plan::tune::{Dial, Judged, NEARBY, Parameters, Stage, THOROUGH, WIDE, tune};
+use undertone_plan::tune::{Dial, Judged, NEARBY, Parameters, Search, Stage, WIDE, stage, tune};
 use undertone_sim::run::{Shared, run_sharing};
 
-/// Tuning uses the seeds from here on, ten of them; figures refuse to use them.
+/// Tuning uses the seeds from here on; figures refuse to use them.
 pub const SEED: u64 = 7_777_777;
+/// So many of them.
+pub const SEEDS: u64 = CAREFUL.draws();
+
+/// The search for networks of the paper's size: 1170 points, 8520 trials, and 1500 for the last choice.
+const CAREFUL: Search =
+    Search { passes: 3, stages: &[stage(200, 3), stage(90, 8), stage(60, 12), stage(40, 20)], last: stage(4, 100) };
+/// The last choice for larger ones, whose trials take ten times as long.
+const LAST_OF_LARGE: Stage = stage(5, 30);
 
 /// The first line of the committed table.
 pub const COMMENT: &str = "Tuned parameters of all experiments. Made by: undertone reproduce --full --tune --out new && cp new/tuned.toml crates/paper/src/";
@@ -31,7 +40,8 @@ pub struct Tuned(Vec<(Case, Parameters)>);
 
 /// Everything that is tuned, small networks before large ones.
 fn all_cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(true)).collect();
+    let mut cases: Vec<Case> =
+        Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(true)).collect();
     let name = |case: &Case| (case.setting.clients, case.setting.name(), case.task.name(), case.method.name());
     cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
     cases.dedup();
@@ -69,16 +79,19 @@ impl Tuned {
             if watch.is_cancelled() {
                 return None;
             }
-            let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
+            let build = |parameters: &Parameters, draw: u64| case.varied(parameters, SEED + draw, 1).ok();
             let dials = dials(case);
-            let search = |stages: &[Stage], start: Option<&Parameters>| {
-                tune(&dials, stages, start, &build, Judged::Own, &shared)
-            };
+            let search =
+                |search: Search, start: Option<&Parameters>| tune(&dials, search, start, &build, Judged::Own, &shared);
             let found = match case.setting {
-                Setting { clients, .. } if clients == Setting::PAPER.clients => search(&THOROUGH, None),
+                Setting { clients, .. } if clients == Setting::PAPER.clients => search(CAREFUL, None),
                 // The parameters of a small ring are not a good start for a large one.
-                Setting { topology: Topology::Ring, .. } => search(&WIDE, None),
-                _ => search(&NEARBY, Some(tuned.get(&smaller(case)))),
+                Setting { topology: Topology::Ring, .. } => {
+                    search(Search { passes: 1, stages: &WIDE, last: LAST_OF_LARGE }, None)
+                }
+                _ => {
+                    search(Search { passes: 1, stages: &NEARBY, last: LAST_OF_LARGE }, Some(tuned.get(&smaller(case))))
+                }
             };
             tuned.put(*case, found.parameters);
         }
@@ -209,13 +222,13 @@ mod tests {
         let shared = Shared::exact_only();
         let case =
             Case { setting: Setting::PAPER, task: Task::Lad, method: Method::GradSqrt, epsilon: LEARNING_EPSILON };
-        let stages = [Stage { points: 30, trials: 2 }, Stage { points: 12, trials: 3 }];
+        let stages = [stage(30, 2), stage(12, 3)];
         let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
         let dials = case.method.candidate().dials();
-        let tuned = || tune(&dials, &stages, None, &build, Judged::Own, &shared);
+        let tuned = || tune(&dials, Search::brief(&stages), None, &build, Judged::Own, &shared);
         let best = tuned();
         assert_eq!(best, tuned());
-        let middle = tune(&dials, &[], None, &build, Judged::Own, &shared).parameters;
+        let middle = tune(&dials, Search::brief(&[]), None, &build, Judged::Own, &shared).parameters;
         let unseen = |parameters: &Parameters| error(&case.study(parameters, 1, 1).unwrap(), 3, Judged::Own, &shared);
         assert!(unseen(&best.parameters) < 0.5 * unseen(&middle));
     }

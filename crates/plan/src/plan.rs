@@ -10,7 +10,7 @@ use undertone_sim::run::Shared;
 
 use crate::error::PlanError;
 use crate::made_up::MadeUp;
-use crate::tune::{Candidate, Dial, Found, Judged, Parameters, Stage, THOROUGH, error, tune};
+use crate::tune::{Candidate, Dial, Found, Judged, Parameters, Search, Stage, THOROUGH, error, tune};
 
 /// Operations that the search for one algorithm may take, about ten seconds of one core.
 const WORK: f64 = 3e10;
@@ -175,7 +175,7 @@ fn rate(
     };
     let dials = open_dials(candidate, spec);
     let stages = stages(made_up.work, dials.len());
-    let Found { parameters, error: searched } = tune(&dials, &stages, None, &on_made_up, JUDGED, shared);
+    let Found { parameters, error: searched } = tune(&dials, Search::brief(&stages), None, &on_made_up, JUDGED, shared);
     let Some(unseen) = on_made_up(&parameters, UNSEEN).filter(|_| searched.is_finite()) else { return Ok(None) };
     let error = error(&unseen, TRIALS, JUDGED, shared) / made_up.graph.clients() as f64;
     if !error.is_finite() {

@@ -2,8 +2,8 @@
 //!
 //! The cross-entropy method (Rubinstein 1999): points are drawn from the whole box of a method's parameters, in logarithms where
 //! that is natural; then, stage by stage, from a normal distribution fitted to the best sixth of the previous stage, fewer of them in
-//! more trials, every stage on its own data. At the end the centre of the best and the five best are compared on
-//! data that the search has not used. What is minimised is the error after the last round, summed over clients, as the
+//! more trials, every stage on its own data. At the end the centre of the best and the few best, of one
+//! pass or of several, are compared on data that the search has not used. What is minimised is the error after the last round, summed over clients, as the
 //! mean over trials.
 
 use rand_distr::{Distribution, StandardNormal};
@@ -137,21 +137,45 @@ pub struct Stage {
     pub trials: u32,
 }
 
-const fn stage(points: usize, trials: u32) -> Stage {
+/// So many points in so many trials each.
+pub const fn stage(points: usize, trials: u32) -> Stage {
     Stage { points, trials }
 }
 
-/// The search behind the figures: 360 points, 1560 trials, and 144 for the last choice.
+/// The search of the planner, where there is time for all of it: 360 points and 1560 trials.
 pub const THOROUGH: [Stage; 4] = [stage(200, 2), stage(80, 5), stage(50, 8), stage(30, 12)];
 
-/// The search from where a smaller network was tuned: 50 points, 248 trials, and 96 for the last choice.
+/// The search from where a smaller network was tuned: 50 points and 248 trials.
 pub const NEARBY: [Stage; 3] = [stage(24, 3), stage(16, 6), stage(10, 8)];
 
-/// The search for a large network for which a smaller one gives no start: 96 points, 288 trials, and 72 for the last choice.
+/// The search for a large network for which a smaller one gives no start: 96 points and 288 trials.
 pub const WIDE: [Stage; 3] = [stage(60, 2), stage(24, 4), stage(12, 6)];
 
-/// Points in the last choice besides the centre; it has twice the trials of the last stage.
-const FINALISTS: usize = 5;
+/// How thoroughly to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Search<'a> {
+    /// How often all stages are gone through, each time with other points on other data. One pass may end in a poor region
+    /// because of a few lucky trials at its beginning.
+    pub passes: u32,
+    /// One after the other, each around the best of the previous.
+    pub stages: &'a [Stage],
+    /// The last choice, between the best points of every pass's last stage and the centres of these. Failures on rare
+    /// data are noticed only here, if there are enough trials.
+    pub last: Stage,
+}
+
+impl<'a> Search<'a> {
+    /// One pass with a short last choice, among six with twice the trials of the last stage.
+    pub fn brief(stages: &'a [Stage]) -> Self {
+        Self { passes: 1, stages, last: stage(5, stages.last().map_or(1, |stage| 2 * stage.trials)) }
+    }
+
+    /// The number of draws of data that it uses: those from 0 on.
+    pub const fn draws(&self) -> u64 {
+        self.passes as u64 * self.stages.len() as u64 + 1
+    }
+}
+
 /// Standard deviation of the first draws around a start, as a share of the range.
 const NEAR: f64 = 0.12;
 /// Added to every variance, so that the search keeps looking in all directions.
@@ -179,46 +203,70 @@ pub struct Found {
 /// cannot be made or run counts as the worst. Without a `start`, the search begins in the whole box.
 pub fn tune(
     dials: &[Dial],
-    stages: &[Stage],
+    search: Search,
     start: Option<&Parameters>,
     build: &(dyn Fn(&Parameters, u64) -> Option<Study> + Sync),
     judged: Judged,
     shared: &Shared,
 ) -> Found {
-    let parameters = |point: &[f64]| {
-        Parameters(dials.iter().zip(point).map(|(dial, share)| (*dial, dial.scale.at(*share))).collect())
-    };
-    let ranked = |points: Vec<Vec<f64>>, trials: u32, draw: u64| -> Vec<(f64, Vec<f64>)> {
+    let judge = Judge { dials, build, judged, shared };
+    let start = start.map(|start| {
+        let share = |dial: &Dial| start.get(dial.knob.name).map_or(0.5, |value| dial.scale.share(value));
+        SearchLaw::around(dials.iter().map(share).collect())
+    });
+    let finalists = (0..search.passes).flat_map(|pass| finalists(&judge, search, start.as_ref(), pass)).collect();
+    let (error, best) = judge.ranked(finalists, search.last.trials, search.draws() - 1).swap_remove(0);
+    Found { parameters: judge.parameters(&best), error }
+}
+
+/// What points are judged by.
+struct Judge<'a> {
+    dials: &'a [Dial],
+    build: &'a (dyn Fn(&Parameters, u64) -> Option<Study> + Sync),
+    judged: Judged,
+    shared: &'a Shared,
+}
+
+impl Judge<'_> {
+    fn parameters(&self, point: &[f64]) -> Parameters {
+        Parameters(self.dials.iter().zip(point).map(|(dial, share)| (*dial, dial.scale.at(*share))).collect())
+    }
+
+    /// The points with their errors on the data of one draw, best first.
+    fn ranked(&self, points: Vec<Vec<f64>>, trials: u32, draw: u64) -> Vec<(f64, Vec<f64>)> {
         let evaluate = |point: &Vec<f64>| {
-            build(&parameters(point), draw).map_or(f64::INFINITY, |study| error(&study, trials, judged, shared))
+            let study = (self.build)(&self.parameters(point), draw);
+            study.map_or(f64::INFINITY, |study| error(&study, trials, self.judged, self.shared))
         };
         let errors: Vec<f64> = points.par_iter().map(evaluate).collect();
         let mut ranked: Vec<(f64, Vec<f64>)> = errors.into_iter().zip(points).collect();
         ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
         ranked
-    };
-    let mut law = start.map(|start| {
-        let share = |dial: &Dial| start.get(dial.knob.name).map_or(0.5, |value| dial.scale.share(value));
-        SearchLaw::around(dials.iter().map(share).collect())
-    });
-    let mut finalists = vec![law.as_ref().map_or(vec![0.5; dials.len()], |law| law.mean.clone())];
-    for (index, stage) in (0u32..).zip(stages) {
+    }
+}
+
+/// Goes through the stages once: the best points of the last one, and their centre.
+fn finalists(judge: &Judge, search: Search, start: Option<&SearchLaw>, pass: u32) -> Vec<Vec<f64>> {
+    let dimensions = judge.dials.len();
+    let mut law = start.cloned();
+    let mut finalists = vec![law.as_ref().map_or(vec![0.5; dimensions], |law| law.mean.clone())];
+    for (index, stage) in (pass * search.stages.len() as u32..).zip(search.stages) {
         let points = (0..stage.points).map(|i| match &law {
-            None => halton(i + 1, dials.len()),
+            None => halton(pass as usize * stage.points + i + 1, dimensions),
             Some(law) => law.draw(Stream { trial: index, client: i as u32, round: 0 }),
         });
-        let ranked = ranked(points.collect(), stage.trials, index.into());
+        let ranked = judge.ranked(points.collect(), stage.trials, index.into());
         let best: Vec<&[f64]> = ranked.iter().take((stage.points / 6).max(4)).map(|(_, point)| &point[..]).collect();
         let fitted = SearchLaw::fit(&best);
-        finalists = best.iter().take(FINALISTS).map(|point| point.to_vec()).chain([fitted.mean.clone()]).collect();
+        let several = best.iter().take(search.last.points).map(|point| point.to_vec());
+        finalists = several.chain([fitted.mean.clone()]).collect();
         law = Some(fitted);
     }
-    let trials = stages.last().map_or(1, |stage| 2 * stage.trials);
-    let (error, best) = ranked(finalists, trials, stages.len() as u64).swap_remove(0);
-    Found { parameters: parameters(&best), error }
+    finalists
 }
 
 /// A normal distribution on the unit cube.
+#[derive(Clone)]
 struct SearchLaw {
     mean: Vec<f64>,
     /// The root of the covariance.
