@@ -15,7 +15,7 @@ pub const EPSILONS: [f64; 5] = [0.5, 1.0, 2.0, 5.0, 10.0];
 /// The total epsilon of the learning curves.
 pub const LEARNING_EPSILON: f64 = 5.0;
 /// The factor by which the size of w varies up and down while parameters are tuned.
-const SPREAD: f64 = 1.5;
+const SPREAD: f64 = 1.3;
 /// T.
 pub const ROUNDS: u32 = 200;
 

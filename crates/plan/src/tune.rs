@@ -162,12 +162,14 @@ pub struct Search<'a> {
     /// The last choice, between the best points of every pass's last stage and the centres of these. Failures on rare
     /// data are noticed only here, if there are enough trials.
     pub last: Stage,
+    /// Seed of the points; two searches around the same start need different ones.
+    pub seed: u64,
 }
 
 impl<'a> Search<'a> {
     /// One pass with a short last choice, among six with twice the trials of the last stage.
     pub fn brief(stages: &'a [Stage]) -> Self {
-        Self { passes: 1, stages, last: stage(5, stages.last().map_or(1, |stage| 2 * stage.trials)) }
+        Self { passes: 1, stages, last: stage(5, stages.last().map_or(1, |stage| 2 * stage.trials)), seed: 0 }
     }
 
     /// The number of draws of data that it uses: those from 0 on.
@@ -214,7 +216,9 @@ pub fn tune(
         let share = |dial: &Dial| start.get(dial.knob.name).map_or(0.5, |value| dial.scale.share(value));
         SearchLaw::around(dials.iter().map(share).collect())
     });
-    let finalists = (0..search.passes).flat_map(|pass| finalists(&judge, search, start.as_ref(), pass)).collect();
+    let found = (0..search.passes).flat_map(|pass| finalists(&judge, search, start.as_ref(), pass));
+    // A search around a start never ends with something worse, as far as the last choice can tell.
+    let finalists = found.chain(start.as_ref().map(|start| start.mean.clone())).collect();
     let (error, best) = judge.ranked(finalists, search.last.trials, search.draws() - 1).swap_remove(0);
     Found { parameters: judge.parameters(&best), error }
 }
@@ -253,7 +257,7 @@ fn finalists(judge: &Judge, search: Search, start: Option<&SearchLaw>, pass: u32
     for (index, stage) in (pass * search.stages.len() as u32..).zip(search.stages) {
         let points = (0..stage.points).map(|i| match &law {
             None => halton(pass as usize * stage.points + i + 1, dimensions),
-            Some(law) => law.draw(Stream { trial: index, client: i as u32, round: 0 }),
+            Some(law) => law.draw(Stream { trial: index, client: i as u32, round: 0 }, search.seed),
         });
         let ranked = judge.ranked(points.collect(), stage.trials, index.into());
         let best: Vec<&[f64]> = ranked.iter().take((stage.points / 6).max(4)).map(|(_, point)| &point[..]).collect();
@@ -294,8 +298,8 @@ impl SearchLaw {
         Self { root: Cholesky::new(covariance, n, LEAST_VARIANCE / 2.0), mean }
     }
 
-    fn draw(&self, stream: Stream) -> Vec<f64> {
-        let mut rng = stream.fast(0);
+    fn draw(&self, stream: Stream, seed: u64) -> Vec<f64> {
+        let mut rng = stream.fast(seed);
         let z: Vec<f64> = self.mean.iter().map(|_| StandardNormal.sample(&mut rng)).collect();
         let moved = (0..z.len()).map(|i| self.root.row(i).iter().zip(&z).map(|(a, z)| a * z).sum::<f64>());
         self.mean.iter().zip(moved).map(|(mean, moved)| (mean + moved).clamp(0.0, 1.0)).collect()
