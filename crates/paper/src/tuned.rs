@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use undertone_core::study::{Document, StudyError};
 
 use crate::figure::Figure;
-use crate::grid;
+use crate::grid::{self, Extent};
 use crate::{Case, Method, Setting, Topology};
 use undertone_core::knob::Scale;
 use undertone_core::watch::{Unwatched, Watch};
@@ -52,7 +52,7 @@ pub struct Tuned(Vec<(Case, Parameters)>);
 /// Everything that is tuned, small networks before large ones.
 fn all_cases() -> Vec<Case> {
     let mut cases: Vec<Case> =
-        Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(true)).collect();
+        Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(Extent::Full)).collect();
     let name = |case: &Case| (case.setting.clients, case.setting.name(), case.task.name(), case.method.name());
     cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
     cases.dedup();
