@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use undertone_paper::figure::Figure;
+use undertone_paper::grid::Extent;
 use undertone_paper::report::{self, Content};
-use undertone_paper::runs::{CaseRun, Runs};
+use undertone_paper::runs::{CaseRun, Measure, Repeats, Runs};
 use undertone_paper::tuned::{self, Tuned};
 use undertone_paper::verdict::{Claim, Rates, claims};
-use undertone_paper::{Case, beyond, grid};
+use undertone_paper::{Case, beyond, grid, tables};
 use undertone_sim::folder;
 
 use crate::{Failure, free_folder, print, with_bar};
@@ -16,11 +17,11 @@ use crate::{Failure, free_folder, print, with_bar};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Draw only this figure (may be repeated): elastic-net-learning, elastic-net-tradeoff, lad-learning,
-    /// ridge-learning or ridge-tradeoff
-    #[arg(long, value_name = "NAME", value_parser = figure)]
-    figure: Vec<Figure>,
+    /// ridge-learning, ridge-tradeoff, or beyond for the comparison with free rounds on the paper's network
+    #[arg(long, value_name = "NAME", value_parser = drawing)]
+    figure: Vec<Drawing>,
 
-    /// Trials per curve
+    /// Trials with each seed: the figures use one, the comparison with free rounds on the paper's network five
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     trials: u32,
 
@@ -28,7 +29,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Seed of the data, graphs and noise; the same seed gives the same bytes
+    /// Seed of the data, graphs and noise of the figures; the comparison with free rounds uses the next five. The same seed
+    /// gives the same bytes
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -44,6 +46,15 @@ pub struct Arguments {
     /// (half an hour on two cores; an hour and a half with --full)
     #[arg(long)]
     tune: bool,
+}
+
+/// What can be drawn by itself.
+#[derive(Clone, Copy, PartialEq)]
+enum Drawing {
+    /// A figure of the paper.
+    Figure(Figure),
+    /// The comparison with free rounds, on the paper's network.
+    Beyond,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -68,23 +79,42 @@ impl Preset {
     }
 }
 
-fn figure(name: &str) -> Result<Figure, String> {
+fn drawing(name: &str) -> Result<Drawing, String> {
     let names: Vec<String> = Figure::ALL.iter().map(|f| f.name()).collect();
-    let found = Figure::ALL.into_iter().find(|f| f.name() == name);
-    found.ok_or_else(|| format!("the figures are {}", names.join(", ")))
+    let found = Figure::ALL.into_iter().find(|f| f.name() == name).map(Drawing::Figure);
+    let beyond = (name == "beyond").then_some(Drawing::Beyond);
+    found.or(beyond).ok_or_else(|| format!("the figures are {}, beyond", names.join(", ")))
+}
+
+/// The part of the grid that is computed. If single figures are requested, nothing else is.
+fn grid_cases(arguments: &Arguments) -> Vec<Case> {
+    match (&arguments.figure[..], arguments.full) {
+        ([], true) => grid::cases(Extent::Full),
+        ([], false) => grid::cases(Extent::Small),
+        (some, _) if some.contains(&Drawing::Beyond) => grid::cases(Extent::Paper),
+        _ => Vec::new(),
+    }
+}
+
+/// Refuses seeds with which parameters were tuned, and those that no study can have.
+fn check_seed(seed: u64) -> Result<(), Failure> {
+    let used = seed..seed.saturating_add(beyond::SEEDS + 1);
+    let tuning = tuned::SEED..tuned::SEED + tuned::SEEDS;
+    if (used.start < tuning.end && tuning.start < used.end) || used.end > i64::MAX as u64 {
+        let reason =
+            "is one that tuning uses, too near to one, or too large; choose another, so that figures show unseen data";
+        return Err(Failure::input(format!("--seed {seed} {reason}")));
+    }
+    Ok(())
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if (tuned::SEED..tuned::SEED + 10).contains(&arguments.seed) || arguments.seed > i64::MAX as u64 {
-        let reason = "is the seed that tuning uses, or too large; choose another, so that figures show unseen data";
-        return Err(Failure::input(format!("--seed {} {reason}", arguments.seed)));
-    }
-    let asked = |figure: &Figure| arguments.figure.is_empty() || arguments.figure.contains(figure);
+    check_seed(arguments.seed)?;
+    let asked = |f: &Figure| arguments.figure.is_empty() || arguments.figure.contains(&Drawing::Figure(*f));
     let figures: Vec<Figure> = Figure::ALL.into_iter().filter(asked).collect();
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-reproduce"));
     folder::prepare(&out).map_err(Failure::input)?;
-    // If single figures are requested, nothing else is computed.
-    let grid = if arguments.figure.is_empty() { grid::cases(arguments.full) } else { Vec::new() };
+    let grid = grid_cases(arguments);
     let drawn: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
     let tuned = if arguments.tune {
         let wanted: Vec<Case> = drawn.iter().chain(&grid).copied().collect();
@@ -99,15 +129,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         tuned.clone()
     };
     let (seed, trials) = (arguments.seed, arguments.trials);
-    let runs = with_bar("section V", |watch| Runs::compute(&drawn, &shown, seed, trials, true, watch));
+    let runs = with_bar("section V", |watch| {
+        Runs::compute(&drawn, &shown, &Repeats::once(seed, trials), Measure::EveryRound, watch)
+    });
     let (runs, rates) = (runs.map_err(Failure::input)?, Rates::measure().map_err(Failure::input)?);
-    let beyond_runs = with_bar("beyond the paper", |watch| Runs::compute(&grid, &tuned, seed, trials, false, watch));
+    let beyond_runs = with_bar("beyond the paper", |watch| beyond::compute(&grid, &tuned, seed, trials, watch));
     let beyond_runs = beyond_runs.map_err(Failure::input)?;
     let content = Content {
         figures: &figures,
         runs: &runs,
         rates: &rates,
-        beyond: (!grid.is_empty()).then_some((&beyond_runs, arguments.full)),
+        beyond: (!grid.is_empty()).then_some(&beyond_runs),
         comparison: arguments.preset.comparison(),
         seed,
         trials,
@@ -116,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut lines = Vec::new();
     claims(&runs, &rates).iter().for_each(|claim| lines.extend(claim_lines(claim)));
     if !grid.is_empty() {
-        beyond::claims(&beyond_runs, arguments.full).iter().for_each(|claim| lines.extend(claim_lines(claim)));
+        beyond::claims(&beyond_runs).iter().for_each(|claim| lines.extend(claim_lines(claim)));
     }
     lines.push(format!("written to {}; open {} in a browser", out.display(), out.join("report.html").display()));
     print(&lines.join("\n"))
@@ -153,9 +185,10 @@ fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) ->
     }
     fs::create_dir_all(out.join("studies")).map_err(|e| Failure::machine(format!("{}: {e}", out.display())))?;
     let mut runs: Vec<&CaseRun> = content.runs.iter().collect();
-    if let Some((grid, full)) = content.beyond {
+    if let Some(grid) = content.beyond {
         beyond::chart(grid).save(&out.join("beyond")).map_err(Failure::machine)?;
-        save("beyond.csv", &beyond::csv(grid, full))?;
+        save("beyond.csv", &beyond::csv(grid))?;
+        save("beyond.md", &tables::markdown(grid))?;
         save("beyond-trials.csv", &grid.trials_csv())?;
         let known = |run: &&CaseRun| content.runs.get(&run.case).is_none();
         runs.extend(grid.iter().filter(known));

@@ -53,7 +53,15 @@ fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
     // One baseline in 90 cells, two in 30 of them; six parts in six places, two of which have no prox to remove.
     assert_eq!(read(&one, "beyond.csv").lines().count(), 1 + 90 + 30 + 6 * 6 - 2);
     assert_eq!(read(&one, "beyond.csv"), read(&two, "beyond.csv"));
-    assert_eq!(read(&one, "beyond-trials.csv").lines().count(), 1 + 2 * (2 * 90 + 30 + 34));
+    // With five seeds: three methods in 15 cells of the paper's network and 3 others at epsilon 1, and all parts; one seed else.
+    let (all, repeated) = (2 * 90 + 30 + 34, 3 * (15 + 3) + 34);
+    assert_eq!(read(&one, "beyond-trials.csv").lines().count(), 1 + 2 * (5 * repeated + (all - repeated)));
+    let seeds = |from: usize| -> std::collections::BTreeSet<String> {
+        let text = read(&one, ["trials.csv", "beyond-trials.csv"][from]);
+        text.lines().skip(1).map(|line| line.split(',').nth(6).unwrap().to_string()).collect()
+    };
+    assert_eq!(seeds(0).into_iter().collect::<Vec<_>>(), ["1"]);
+    assert_eq!(seeds(1).into_iter().collect::<Vec<_>>(), ["2", "3", "4", "5", "6"], "not those of the figures");
     // Every curve can be run again with the same result.
     let curve = read(&one, "elastic-net-learning.csv");
     let last = curve.lines().rfind(|l| l.starts_with("zcdp-nfl,200,")).unwrap();
@@ -96,6 +104,24 @@ fn the_picture_in_the_readme_is_what_reproduce_draws() {
     assert!(drawn == shown, "docs/ridge-tradeoff.svg is out of date");
 }
 
+/// The tables of the README. To update them: `cargo run --release -- reproduce --figure beyond --out new`, and copy new/beyond.md.
+#[test]
+fn the_tables_in_the_readme_are_what_reproduce_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_runs(folder.path(), &["reproduce", "--figure", "beyond", "--out", "run"]);
+    let out = folder.path().join("run");
+    let readme = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")), "README.md");
+    let written = read(&out, "beyond.md");
+    for table in written.trim_end().split("\n\n") {
+        assert!(readme.contains(table), "README.md does not contain\n{table}");
+    }
+    let page = read(&out, "report.html");
+    for words in ["100 trials, 20 with each of 5 seeds", "geometric mean", "ratio of means", "worst, free rounds"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("mean degree 8") && !out.join("lad-learning.svg").exists(), "nothing else is computed");
+}
+
 #[test]
 fn wrong_calls_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,6 +129,7 @@ fn wrong_calls_are_refused() {
         (&["reproduce", "--figure", "nothing"][..], "the figures are elastic-net-learning"),
         (&["reproduce", "--trials", "1"], "--trials"),
         (&["reproduce", "--seed", "7777777"], "unseen data"),
+        (&["reproduce", "--seed", "7777772"], "unseen data"),
         (&["reproduce", "--preset", "best"], "matched"),
     ] {
         let output = undertone(folder.path(), arguments);

@@ -67,6 +67,7 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("problem.weights=parties", &["problem.weights = \"parties\"", "\"records\""]),
     ("privacy.standardise=0.1", &["privacy.standardise needs tables"]),
     ("data.condition=0.5", &["data.condition = 0.5", "from 1 to"]),
+    ("data.spread=0.5", &["data.spread = 0.5", "from 1 to"]),
     ("data={source=\"stand-in\"}", &["data.clients is not given"]),
     ("data={source=\"stand-in\",clients=[\"a\",\"a\"]}", &["data.clients", "different names"]),
     ("data={source=\"stand-in\",clients=3}", &["data.features is missing"]),

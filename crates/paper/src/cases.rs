@@ -14,6 +14,8 @@ pub const DELTA: f64 = 1e-5;
 pub const EPSILONS: [f64; 5] = [0.5, 1.0, 2.0, 5.0, 10.0];
 /// The total epsilon of the learning curves.
 pub const LEARNING_EPSILON: f64 = 5.0;
+/// The factor by which the size of w varies up and down while parameters are tuned.
+const SPREAD: f64 = 1.3;
 /// T.
 pub const ROUNDS: u32 = 200;
 
@@ -289,9 +291,19 @@ pub struct Case {
 impl Case {
     /// The study of this case, if these parameters can be used together.
     pub fn study(&self, parameters: &Parameters, seed: u64, trials: u32) -> Result<Study, StudyError> {
+        self.on_data_of(1.0, parameters, seed, trials)
+    }
+
+    /// The same on data for tuning, in which the size of w varies: by the law of the figures a large w is too rare to be seen
+    /// by a search, and parameters that fail on it would look best.
+    pub fn varied(&self, parameters: &Parameters, seed: u64, trials: u32) -> Result<Study, StudyError> {
+        self.on_data_of(SPREAD, parameters, seed, trials)
+    }
+
+    fn on_data_of(&self, spread: f64, parameters: &Parameters, seed: u64, trials: u32) -> Result<Study, StudyError> {
         let Case { setting, task, method, epsilon } = *self;
         let Setting { clients, condition, .. } = setting;
-        let data = DataSpec::Synthetic { clients, records: vec![50], features: 8, noise: 0.1, condition };
+        let data = DataSpec::Synthetic { clients, records: vec![50], features: 8, noise: 0.1, condition, spread };
         let graph = match setting.topology {
             Topology::Degree(degree) => GraphSpec::Random { mean_degree: degree.into() },
             Topology::Ring => GraphSpec::Ring,

@@ -7,9 +7,24 @@ const CONDITIONS: [f64; 2] = [1.0, 100.0];
 /// The budget at which ingredients are taken out one by one.
 pub(crate) const INGREDIENT_EPSILON: f64 = 1.0;
 
-/// The networks and data of the grid; `full` adds those with 500 clients.
-pub(crate) fn settings(full: bool) -> Vec<Setting> {
-    let sizes: &[usize] = if full { &[50, 500] } else { &[50] };
+/// How much of the grid is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The paper's network and data.
+    Paper,
+    /// Networks of the paper's size.
+    Small,
+    /// Those with 500 clients too.
+    Full,
+}
+
+/// The networks and data of the grid.
+pub(crate) fn settings(extent: Extent) -> Vec<Setting> {
+    let sizes: &[usize] = match extent {
+        Extent::Paper => return vec![Setting::PAPER],
+        Extent::Small => &[50],
+        Extent::Full => &[50, 500],
+    };
     let mut settings = Vec::new();
     for &clients in sizes {
         for condition in CONDITIONS {
@@ -20,9 +35,9 @@ pub(crate) fn settings(full: bool) -> Vec<Setting> {
 }
 
 /// The cells of the grid, each with free rounds in it.
-pub(crate) fn cells(full: bool) -> Vec<Case> {
+pub(crate) fn cells(extent: Extent) -> Vec<Case> {
     let mut cells = Vec::new();
-    for setting in settings(full) {
+    for setting in settings(extent) {
         for task in Task::ALL {
             cells.extend(EPSILONS.map(|epsilon| Case { setting, task, method: Method::FreeRounds, epsilon }));
         }
@@ -51,16 +66,23 @@ fn has_equal_terms(cell: &Case) -> bool {
     Setting { condition: 1.0, ..cell.setting } == Setting::PAPER
 }
 
+/// Whether a case is run with several seeds: the paper's network and data, and all places where ingredients are taken out. A
+/// statement about a part of the algorithm would else rest on twenty data sets.
+pub(crate) fn is_repeated(case: &Case) -> bool {
+    let in_place = |place: Case| Case { method: Method::FreeRounds, ..*case } == place;
+    case.setting == Setting::PAPER || ingredient_places().into_iter().any(in_place)
+}
+
 /// All runs of this section.
-pub fn cases(full: bool) -> Vec<Case> {
+pub fn cases(extent: Extent) -> Vec<Case> {
     let mut cases = Vec::new();
-    for cell in cells(full) {
+    for cell in cells(extent) {
         cases.extend([cell, Case { method: Method::Zcdp, ..cell }]);
         if has_equal_terms(&cell) {
             cases.push(Case { method: Method::ZcdpEqual, ..cell });
         }
     }
-    for place in ingredient_places() {
+    for place in ingredient_places().into_iter().filter(|place| settings(extent).contains(&place.setting)) {
         let used = Ingredient::ALL.into_iter().filter(|ingredient| is_used(*ingredient, place.task));
         cases.extend(used.map(|ingredient| Case { method: Method::Without(ingredient), ..place }));
     }

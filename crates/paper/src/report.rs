@@ -7,7 +7,7 @@ use undertone_sim::plot::PlotError;
 use crate::figure::Figure;
 use crate::runs::Runs;
 use crate::verdict::{Claim, Rates, Verdict, claims};
-use crate::{DELTA, ROUNDS, beyond};
+use crate::{DELTA, ROUNDS, beyond, tables};
 
 const STYLE: &str = "
 :root { --ink: #1c1e21; --soft: #5c6370; --paper: #ffffff; --card: #f6f7f9; --line: #d9dce1; --good: #00724f; --mixed: #8a5a00; --bad: #a83200 }
@@ -36,8 +36,8 @@ pub struct Content<'a> {
     pub runs: &'a Runs,
     /// The rates without noise.
     pub rates: &'a Rates,
-    /// The runs of the grid, if it was computed, and whether all of it was.
-    pub beyond: Option<(&'a Runs, bool)>,
+    /// The runs of the grid, if it was computed.
+    pub beyond: Option<&'a Runs>,
     /// How the methods of the figures are compared.
     pub comparison: &'a str,
     /// The seed.
@@ -77,13 +77,13 @@ pub fn page(content: &Content) -> Result<String, PlotError> {
              solution, divided by the squared norm of the latter. The closed form of P-ADMM does not enforce the clip that its noise assumes: \
              it is not private. Free rounds is not in the paper: it reads the records in a few data rounds, mixes in the others, and in the last \
              round releases the average of its latest points, which is the step at the end of its curve.</p>";
-    if let Some((grid, full)) = content.beyond {
+    if let Some(grid) = content.beyond {
         body += "<h2>Beyond the paper</h2><p class=lead>Free rounds compared with zCDP-NFL: the same (epsilon, delta), the same 200 messages, the same \
                  tuning effort, the same data in each trial.</p>";
-        for claim in beyond::claims(grid, full) {
+        for claim in beyond::claims(grid) {
             body += &claim_card(&claim);
         }
-        body += &beyond::section(grid, full)?;
+        body += &tables::section(grid)?;
     }
     body += "<h2>Parameters</h2>";
     body += &parameters(runs);

@@ -1,6 +1,7 @@
 //! The five plots of section V, from the runs behind them.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use crate::figure::{Figure, FigureKind};
 use crate::tuned::Tuned;
@@ -12,30 +13,88 @@ use undertone_sim::outcome::Outcome;
 use undertone_sim::plot::{Chart, Curve, PALETTE};
 use undertone_sim::run::{Shared, SimError, run_sharing};
 
-/// One run behind the plots.
+/// One case, run.
 #[derive(Debug, Clone)]
 pub struct CaseRun {
     /// What is compared.
     pub case: Case,
     /// With which parameters.
     pub parameters: Parameters,
-    /// The result.
+    /// The result with the first seed.
     pub outcome: Outcome,
+    /// The final error of w in every trial, with each of the seeds.
+    pub errors: Vec<(u64, Vec<f64>)>,
+}
+
+/// How often a case is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repeats {
+    /// All of these.
+    pub seeds: Range<u64>,
+    /// So many trials with each; large networks get at most ten.
+    pub trials: u32,
+}
+
+impl Repeats {
+    /// Trials with one seed.
+    pub fn once(seed: u64, trials: u32) -> Self {
+        Self { seeds: seed..seed + 1, trials }
+    }
+}
+
+/// Which rounds are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// All, for curves.
+    EveryRound,
+    /// The last one, which is faster.
+    LastRound,
+}
+
+impl CaseRun {
+    fn compute(
+        case: Case,
+        parameters: Parameters,
+        repeats: &Repeats,
+        measure: Measure,
+        shared: &Shared,
+        watch: &dyn Watch,
+    ) -> Result<Self, SimError> {
+        let trials =
+            if case.setting.clients > Setting::PAPER.clients { repeats.trials.min(10) } else { repeats.trials };
+        let outcome = |seed: u64, watch: &dyn Watch| {
+            let mut spec = case.study(&parameters, seed, trials).expect("tuned parameters can be used").spec().clone();
+            if measure == Measure::LastRound {
+                spec.simulation.metrics_every = spec.rounds;
+            }
+            let study = spec.check().expect("measuring less often is allowed");
+            run_sharing(&study, shared, watch)
+        };
+        let mut first = None;
+        let mut errors = Vec::new();
+        let count = repeats.seeds.clone().count() as f64;
+        for (done, seed) in repeats.seeds.clone().enumerate() {
+            let part = Share { whole: watch, from: done as f64 / count, to: (done + 1) as f64 / count };
+            let outcome = outcome(seed, &part)?;
+            errors.push((seed, outcome.final_errors.iter().map(|error| error.w).collect()));
+            first.get_or_insert(outcome);
+        }
+        let outcome = first.expect("there is at least one seed");
+        Ok(Self { case, parameters, outcome, errors })
+    }
 }
 
 /// All runs behind some figures.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Runs(Vec<CaseRun>);
 
 impl Runs {
-    /// Computes some cases, every run on the same data in the same trial. With `curves`, every round is measured, else only
-    /// the last. Large networks get at most ten trials.
+    /// Computes some cases, every run on the same data in the same trial of the same seed.
     pub fn compute(
         cases: &[Case],
         tuned: &Tuned,
-        seed: u64,
-        trials: u32,
-        curves: bool,
+        repeats: &Repeats,
+        measure: Measure,
         watch: &dyn Watch,
     ) -> Result<Self, SimError> {
         let mut wanted = cases.to_vec();
@@ -46,19 +105,16 @@ impl Runs {
         let count = wanted.len() as f64;
         let mut runs = Vec::new();
         for (done, case) in wanted.into_iter().enumerate() {
-            let parameters = tuned.get(&case).clone();
-            let trials = if case.setting.clients > Setting::PAPER.clients { trials.min(10) } else { trials };
-            let mut study = case.study(&parameters, seed, trials).expect("tuned parameters can be used");
-            if !curves {
-                let mut spec = study.spec().clone();
-                spec.simulation.metrics_every = spec.rounds;
-                study = spec.check().expect("only the last round is measured");
-            }
             let part = Share { whole: watch, from: done as f64 / count, to: (done + 1) as f64 / count };
-            let outcome = run_sharing(&study, &shared, &part)?;
-            runs.push(CaseRun { case, parameters, outcome });
+            runs.push(CaseRun::compute(case, tuned.get(&case).clone(), repeats, measure, &shared, &part)?);
         }
         Ok(Self(runs))
+    }
+
+    /// These and others.
+    pub fn and(mut self, others: Runs) -> Self {
+        self.0.extend(others.0);
+        self
     }
 
     /// All of them.
@@ -69,6 +125,11 @@ impl Runs {
     /// The run of a case, if it was computed.
     pub fn get(&self, case: &Case) -> Option<&CaseRun> {
         self.0.iter().find(|run| run.case == *case)
+    }
+
+    /// The final error of w in every trial of a case, if it was computed.
+    pub fn errors(&self, case: &Case) -> Option<Vec<f64>> {
+        Some(self.get(case)?.errors.iter().flat_map(|(_, errors)| errors.clone()).collect())
     }
 
     /// The curve of one method in a figure: x, then the error of w with its band.
@@ -125,13 +186,15 @@ impl Runs {
 
     /// The final error of w in every trial of every run, from which the verdicts are computed.
     pub fn trials_csv(&self) -> String {
-        let mut text = String::from("clients,topology,condition,problem,method,epsilon,trial,error\n");
+        let mut text = String::from("clients,topology,condition,problem,method,epsilon,seed,trial,error\n");
         for run in &self.0 {
             let Case { setting, task, method, epsilon } = run.case;
             let (clients, topology, condition) = (setting.clients, setting.topology.name(), setting.condition);
             let place = format!("{clients},{topology},{condition},{},{},{epsilon}", task.name(), method.name());
-            for (trial, error) in run.outcome.final_errors.iter().enumerate() {
-                let _ = writeln!(text, "{place},{trial},{}", error.w);
+            for (seed, errors) in &run.errors {
+                for (trial, error) in errors.iter().enumerate() {
+                    let _ = writeln!(text, "{place},{seed},{trial},{error}");
+                }
             }
         }
         text

@@ -6,14 +6,38 @@ use rayon::prelude::*;
 use undertone_core::study::{Document, StudyError};
 
 use crate::figure::Figure;
-use crate::{Case, Method, Setting, Topology, grid};
+use crate::grid::{self, Extent};
+use crate::{Case, Method, Setting, Topology};
 use undertone_core::knob::Scale;
 use undertone_core::watch::{Unwatched, Watch};
-use undertone_plan::tune::{Dial, Judged, NEARBY, Parameters, Stage, THOROUGH, WIDE, tune};
+use undertone_plan::tune::{Dial, Judged, Parameters, Search, Stage, stage, tune};
 use undertone_sim::run::{Shared, run_sharing};
 
-/// Tuning uses the seeds from here on, ten of them; figures refuse to use them.
+/// Tuning uses the seeds from here on; figures refuse to use them.
 pub const SEED: u64 = 7_777_777;
+/// So many of them: one for the last choices, and some for every part of a search.
+pub const SEEDS: u64 = 1 + PART * (1 + REFINED);
+const PART: u64 = 10;
+
+/// The search for networks of the paper's size: 780 points and 5680 trials in the whole box, and 1600 for the choice.
+const WHOLE_BOX: Search = Search {
+    passes: 2,
+    stages: &[stage(200, 3), stage(90, 8), stage(60, 12), stage(40, 20)],
+    last: stage(3, 200),
+    seed: 0,
+};
+/// Then around the best, so many times: 140 points and 1760 trials, and 1800 for the choice.
+const AROUND: Search =
+    Search { passes: 1, stages: &[stage(60, 8), stage(40, 12), stage(40, 20)], last: stage(4, 300), seed: 0 };
+const REFINED: u64 = 3;
+/// The last choice for larger ones, whose trials take ten times as long.
+const LAST_OF_LARGE: Stage = stage(5, 30);
+/// The search from where a smaller network was tuned: 50 points and 248 trials.
+const NEARBY: Search =
+    Search { passes: 1, stages: &[stage(24, 3), stage(16, 6), stage(10, 8)], last: LAST_OF_LARGE, seed: 0 };
+/// The search for a large network for which a smaller one gives no start: 96 points and 288 trials.
+const WIDE: Search =
+    Search { passes: 1, stages: &[stage(60, 2), stage(24, 4), stage(12, 6)], last: LAST_OF_LARGE, seed: 0 };
 
 /// The first line of the committed table.
 pub const COMMENT: &str = "Tuned parameters of all experiments. Made by: undertone reproduce --full --tune --out new && cp new/tuned.toml crates/paper/src/";
@@ -31,7 +55,8 @@ pub struct Tuned(Vec<(Case, Parameters)>);
 
 /// Everything that is tuned, small networks before large ones.
 fn all_cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(true)).collect();
+    let mut cases: Vec<Case> =
+        Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(Extent::Full)).collect();
     let name = |case: &Case| (case.setting.clients, case.setting.name(), case.task.name(), case.method.name());
     cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
     cases.dedup();
@@ -46,6 +71,20 @@ fn dials(case: &Case) -> Vec<Dial> {
         _ => dial,
     };
     case.method.candidate().dials().into_iter().map(many).collect()
+}
+
+/// One part of the search for a case.
+fn search(case: &Case, search: Search, start: Option<&Parameters>, part: u64, shared: &Shared) -> Parameters {
+    // All last choices are made on the same data, so that central solutions, which take most of the time there, are reused.
+    let seed = |draw: u64| if draw + 1 == search.draws() { SEED } else { SEED + 1 + PART * part + draw };
+    let build = |parameters: &Parameters, draw: u64| case.varied(parameters, seed(draw), 1).ok();
+    tune(&dials(case), Search { seed: part, ..search }, start, &build, Judged::Own, shared).parameters
+}
+
+/// The whole search for a case. One search of the whole box often ends beside the best: equal ones differ by a factor of two.
+fn careful(case: &Case, shared: &Shared) -> Parameters {
+    let found = search(case, WHOLE_BOX, None, 0, shared);
+    (1..=REFINED).fold(found, |best, part| search(case, AROUND, Some(&best), part, shared))
 }
 
 /// The same comparison among fewer clients.
@@ -69,18 +108,13 @@ impl Tuned {
             if watch.is_cancelled() {
                 return None;
             }
-            let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
-            let dials = dials(case);
-            let search = |stages: &[Stage], start: Option<&Parameters>| {
-                tune(&dials, stages, start, &build, Judged::Own, &shared)
-            };
             let found = match case.setting {
-                Setting { clients, .. } if clients == Setting::PAPER.clients => search(&THOROUGH, None),
+                Setting { clients, .. } if clients == Setting::PAPER.clients => careful(case, &shared),
                 // The parameters of a small ring are not a good start for a large one.
-                Setting { topology: Topology::Ring, .. } => search(&WIDE, None),
-                _ => search(&NEARBY, Some(tuned.get(&smaller(case)))),
+                Setting { topology: Topology::Ring, .. } => search(case, WIDE, None, 0, &shared),
+                _ => search(case, NEARBY, Some(tuned.get(&smaller(case))), 0, &shared),
             };
-            tuned.put(*case, found.parameters);
+            tuned.put(*case, found);
         }
         Some(tuned)
     }
@@ -209,13 +243,13 @@ mod tests {
         let shared = Shared::exact_only();
         let case =
             Case { setting: Setting::PAPER, task: Task::Lad, method: Method::GradSqrt, epsilon: LEARNING_EPSILON };
-        let stages = [Stage { points: 30, trials: 2 }, Stage { points: 12, trials: 3 }];
+        let stages = [stage(30, 2), stage(12, 3)];
         let build = |parameters: &Parameters, draw: u64| case.study(parameters, SEED + draw, 1).ok();
         let dials = case.method.candidate().dials();
-        let tuned = || tune(&dials, &stages, None, &build, Judged::Own, &shared);
+        let tuned = || tune(&dials, Search::brief(&stages), None, &build, Judged::Own, &shared);
         let best = tuned();
         assert_eq!(best, tuned());
-        let middle = tune(&dials, &[], None, &build, Judged::Own, &shared).parameters;
+        let middle = tune(&dials, Search::brief(&[]), None, &build, Judged::Own, &shared).parameters;
         let unseen = |parameters: &Parameters| error(&case.study(parameters, 1, 1).unwrap(), 3, Judged::Own, &shared);
         assert!(unseen(&best.parameters) < 0.5 * unseen(&middle));
     }

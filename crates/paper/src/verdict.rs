@@ -8,6 +8,7 @@ use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::records::Scratch;
 use undertone_core::study::{AlgorithmSpec, DataSpec, Study, StudySpec};
 
+use crate::compare::{Ratio, ratio};
 use crate::runs::Runs;
 use crate::{Case, EPSILONS, LEARNING_EPSILON, Method, Setting, Task};
 use undertone_core::watch::Unwatched;
@@ -70,55 +71,6 @@ pub struct Claim {
     pub measured: Vec<String>,
     /// The result.
     pub verdict: Verdict,
-}
-
-/// A ratio of errors and its 95% interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ratio {
-    /// Geometric mean over trials.
-    pub mean: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-}
-
-impl Ratio {
-    /// Of paired errors.
-    pub fn of(numerator: &[f64], denominator: &[f64]) -> Self {
-        let logs: Vec<f64> = numerator.iter().zip(denominator).map(|(a, b)| (a / b).ln()).collect();
-        let n = logs.len() as f64;
-        let mean = logs.iter().sum::<f64>() / n;
-        let variance = logs.iter().map(|l| (l - mean) * (l - mean)).sum::<f64>() / (n - 1.0).max(1.0);
-        // One value gives no information about its spread.
-        let half = if logs.len() < 2 { f64::INFINITY } else { student_975(logs.len()) * (variance / n).sqrt() };
-        Self { mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() }
-    }
-
-    /// For display.
-    pub fn text(self) -> String {
-        format!("{:.2} times the error ({:.2} to {:.2})", self.mean, self.low, self.high)
-    }
-}
-
-/// The 97.5% point of Student's t for the mean of `n` values: tabled where there are few, by the usual expansion in 1/(n-1)
-/// beyond, where it is good to a hundredth.
-fn student_975(n: usize) -> f64 {
-    const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
-    const Z: f64 = 1.959_964;
-    if let Some(&tabled) = FEW.get(n - 2) {
-        return tabled;
-    }
-    let v = (n - 1) as f64;
-    let z3 = Z.powi(3);
-    Z + (z3 + Z) / (4.0 * v) + (5.0 * Z.powi(5) + 16.0 * z3 + 3.0 * Z) / (96.0 * v * v)
-}
-
-/// The error of another method divided by that of a case.
-pub fn ratio(runs: &Runs, case: &Case, to: Method) -> Option<Ratio> {
-    let errors =
-        |case: &Case| -> Option<Vec<f64>> { Some(runs.get(case)?.outcome.final_errors.iter().map(|e| e.w).collect()) };
-    Some(Ratio::of(&errors(case)?, &errors(&Case { method: to, ..*case })?))
 }
 
 /// Judges a claim that other methods have at least `factor` times the error of zCDP-NFL.
@@ -332,19 +284,6 @@ mod tests {
         assert_eq!(Verdict::of(&[For, NotRun]), Verdict::Depends, "what was not run cannot hold everywhere");
         assert_eq!(Verdict::of(&[Against, Unclear]), Verdict::DoesNotHold);
         assert_eq!(Verdict::of(&[Unclear, NotRun]), Verdict::Undecided);
-    }
-
-    #[test]
-    fn ratios_are_paired_geometric_means_with_student_intervals() {
-        let ratio = Ratio::of(&[2.0, 8.0, 4.0], &[1.0, 1.0, 1.0]);
-        assert!((ratio.mean - 4.0).abs() < 1e-12);
-        let half = (ratio.high / ratio.mean).ln();
-        assert!((half - 2f64.ln() * 4.303 / 3f64.sqrt()).abs() < 1e-12, "{half}");
-        // Published values for 5, 9 and 19 degrees of freedom.
-        for (n, t) in [(6, 2.571), (10, 2.262), (20, 2.093)] {
-            assert!((student_975(n) - t).abs() < 0.03, "{n}: {}", student_975(n));
-        }
-        assert_eq!(Ratio::of(&[2.0], &[1.0]).low, 0.0, "one trial proves nothing");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use undertone_core::watch::Watch;
 
 use crate::error::PlanError;
 use crate::made_up::{MadeUp, SETS, Work};
-use crate::tune::{Candidate, Dial, Found, Parameters, Stage, search, stage};
+use crate::tune::{Candidate, Dial, Found, Parameters, Search, Stage, stage};
 
 /// Operations that the search for one algorithm may take, about a second of one core.
 const WORK: f64 = 3e9;
@@ -277,8 +277,9 @@ impl Attempt {
             regrets(parameters, 0..sets as usize).map_or(f64::INFINITY, |regrets| score(&regrets))
         };
         let stages = self.stages(made_up.work);
-        let last = stages.last().map_or(1, |stage| (2 * stage.trials).min(SEEN as u32));
-        let Found { parameters, error } = search(&self.dials, &stages, None, last, &judge);
+        let mut search = Search::brief(&stages);
+        search.last.trials = search.last.trials.min(SEEN as u32);
+        let Found { parameters, error } = search.least(&self.dials, None, &judge);
         let Some(unseen) = regrets(&parameters, SEEN..SETS).filter(|_| error.is_finite()) else { return Ok(None) };
         let regret = Regret::of(unseen);
         if !regret.score.is_finite() {

@@ -2,9 +2,9 @@
 //!
 //! The cross-entropy method (Rubinstein 1999): points are drawn from the whole box of a method's parameters, in logarithms where
 //! that is natural; then, stage by stage, from a normal distribution fitted to the best sixth of the previous stage, fewer of them in
-//! more trials, every stage on its own data. At the end the centre of the best and the five best are compared on
-//! data that the search has not used. What is minimised is the error after the last round, summed over clients, as the
-//! mean over trials.
+//! more trials, every stage on its own data. At the end the centre of the best and the few best, of one pass or of several, are
+//! compared on data that the search has not used. What [`tune`] minimises is the error after the last round, summed over
+//! clients, as the mean over trials; [`Search::least`] takes any measure.
 
 use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
@@ -137,21 +137,38 @@ pub struct Stage {
     pub trials: u32,
 }
 
-pub(crate) const fn stage(points: usize, trials: u32) -> Stage {
+/// So many points in so many trials each.
+pub const fn stage(points: usize, trials: u32) -> Stage {
     Stage { points, trials }
 }
 
-/// The search behind the figures: 360 points, 1560 trials, and 144 for the last choice.
-pub const THOROUGH: [Stage; 4] = [stage(200, 2), stage(80, 5), stage(50, 8), stage(30, 12)];
+/// How thoroughly to search.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Search<'a> {
+    /// How often all stages are gone through, each time with other points on other data. One pass may end in a poor region
+    /// because of a few lucky trials at its beginning.
+    pub passes: u32,
+    /// One after the other, each around the best of the previous.
+    pub stages: &'a [Stage],
+    /// The last choice, between the best points of every pass's last stage and the centres of these. Failures on rare
+    /// data are noticed only here, if there are enough trials.
+    pub last: Stage,
+    /// Seed of the points; two searches around the same start need different ones.
+    pub seed: u64,
+}
 
-/// The search from where a smaller network was tuned: 50 points, 248 trials, and 96 for the last choice.
-pub const NEARBY: [Stage; 3] = [stage(24, 3), stage(16, 6), stage(10, 8)];
+impl<'a> Search<'a> {
+    /// One pass with a short last choice, among six with twice the trials of the last stage.
+    pub fn brief(stages: &'a [Stage]) -> Self {
+        Self { passes: 1, stages, last: stage(5, stages.last().map_or(1, |stage| 2 * stage.trials)), seed: 0 }
+    }
 
-/// The search for a large network for which a smaller one gives no start: 96 points, 288 trials, and 72 for the last choice.
-pub const WIDE: [Stage; 3] = [stage(60, 2), stage(24, 4), stage(12, 6)];
+    /// The number of draws of data that it uses: those from 0 on.
+    pub const fn draws(&self) -> u64 {
+        self.passes as u64 * self.stages.len() as u64 + 1
+    }
+}
 
-/// Points in the last choice besides the centre; it has twice the trials of the last stage.
-const FINALISTS: usize = 5;
 /// Standard deviation of the first draws around a start, as a share of the range.
 const NEAR: f64 = 0.12;
 /// Added to every variance, so that the search keeps looking in all directions.
@@ -179,7 +196,7 @@ pub struct Found {
 /// cannot be made or run counts as the worst. Without a `start`, the search begins in the whole box.
 pub fn tune(
     dials: &[Dial],
-    stages: &[Stage],
+    search: Search,
     start: Option<&Parameters>,
     build: &(dyn Fn(&Parameters, u64) -> Option<Study> + Sync),
     judged: Judged,
@@ -188,49 +205,61 @@ pub fn tune(
     let judge = |parameters: &Parameters, trials: u32, draw: u64| {
         build(parameters, draw).map_or(f64::INFINITY, |study| error(&study, trials, judged, shared))
     };
-    search(dials, stages, start, stages.last().map_or(1, |stage| 2 * stage.trials), &judge)
+    search.least(dials, start, &judge)
 }
 
-/// Searches for the parameters with the least value of `judge`, which is given the parameters, a number of trials and a draw of
-/// data; another draw for every stage. The last choice has `last` trials.
-pub fn search(
-    dials: &[Dial],
-    stages: &[Stage],
-    start: Option<&Parameters>,
-    last: u32,
-    judge: &(dyn Fn(&Parameters, u32, u64) -> f64 + Sync),
-) -> Found {
-    let parameters = |point: &[f64]| {
-        Parameters(dials.iter().zip(point).map(|(dial, share)| (*dial, dial.scale.at(*share))).collect())
-    };
-    let ranked = |points: Vec<Vec<f64>>, trials: u32, draw: u64| -> Vec<(f64, Vec<f64>)> {
-        let evaluate = |point: &Vec<f64>| judge(&parameters(point), trials, draw);
-        let errors: Vec<f64> = points.par_iter().map(evaluate).collect();
-        let mut ranked: Vec<(f64, Vec<f64>)> = errors.into_iter().zip(points).collect();
-        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-        ranked
-    };
-    let mut law = start.map(|start| {
-        let share = |dial: &Dial| start.get(dial.knob.name).map_or(0.5, |value| dial.scale.share(value));
-        SearchLaw::around(dials.iter().map(share).collect())
-    });
-    let mut finalists = vec![law.as_ref().map_or(vec![0.5; dials.len()], |law| law.mean.clone())];
-    for (index, stage) in (0u32..).zip(stages) {
-        let points = (0..stage.points).map(|i| match &law {
-            None => halton(i + 1, dials.len()),
-            Some(law) => law.draw(Stream { trial: index, client: i as u32, round: 0 }),
+/// What points are judged by: their parameters, a number of trials and a draw of data; the less, the better.
+type Judge<'a> = &'a (dyn Fn(&Parameters, u32, u64) -> f64 + Sync);
+
+impl Search<'_> {
+    /// Searches for the parameters with the least value of `judge`; another draw for every stage of every pass.
+    pub fn least(&self, dials: &[Dial], start: Option<&Parameters>, judge: Judge) -> Found {
+        let start = start.map(|start| {
+            let share = |dial: &Dial| start.get(dial.knob.name).map_or(0.5, |value| dial.scale.share(value));
+            SearchLaw::around(dials.iter().map(share).collect())
         });
-        let ranked = ranked(points.collect(), stage.trials, index.into());
-        let best: Vec<&[f64]> = ranked.iter().take((stage.points / 6).max(4)).map(|(_, point)| &point[..]).collect();
-        let fitted = SearchLaw::fit(&best);
-        finalists = best.iter().take(FINALISTS).map(|point| point.to_vec()).chain([fitted.mean.clone()]).collect();
-        law = Some(fitted);
+        let found = (0..self.passes).flat_map(|pass| self.finalists(dials, start.as_ref(), pass, judge));
+        // A search around a start never ends with something worse, as far as the last choice can tell.
+        let finalists = found.chain(start.as_ref().map(|start| start.mean.clone())).collect();
+        let (error, best) = ranked(dials, finalists, self.last.trials, self.draws() - 1, judge).swap_remove(0);
+        Found { parameters: parameters(dials, &best), error }
     }
-    let (error, best) = ranked(finalists, last, stages.len() as u64).swap_remove(0);
-    Found { parameters: parameters(&best), error }
+
+    /// Goes through the stages once: the best points of the last one, and their centre.
+    fn finalists(&self, dials: &[Dial], start: Option<&SearchLaw>, pass: u32, judge: Judge) -> Vec<Vec<f64>> {
+        let mut law = start.cloned();
+        let mut finalists = vec![law.as_ref().map_or(vec![0.5; dials.len()], |law| law.mean.clone())];
+        for (index, stage) in (pass * self.stages.len() as u32..).zip(self.stages) {
+            let points = (0..stage.points).map(|i| match &law {
+                None => halton(pass as usize * stage.points + i + 1, dials.len()),
+                Some(law) => law.draw(Stream { trial: index, client: i as u32, round: 0 }, self.seed),
+            });
+            let ranked = ranked(dials, points.collect(), stage.trials, index.into(), judge);
+            let best: Vec<&[f64]> =
+                ranked.iter().take((stage.points / 6).max(4)).map(|(_, point)| &point[..]).collect();
+            let fitted = SearchLaw::fit(&best);
+            let several = best.iter().take(self.last.points).map(|point| point.to_vec());
+            finalists = several.chain([fitted.mean.clone()]).collect();
+            law = Some(fitted);
+        }
+        finalists
+    }
+}
+
+fn parameters(dials: &[Dial], point: &[f64]) -> Parameters {
+    Parameters(dials.iter().zip(point).map(|(dial, share)| (*dial, dial.scale.at(*share))).collect())
+}
+
+/// The points with what they are judged by, best first.
+fn ranked(dials: &[Dial], points: Vec<Vec<f64>>, trials: u32, draw: u64, judge: Judge) -> Vec<(f64, Vec<f64>)> {
+    let errors: Vec<f64> = points.par_iter().map(|point| judge(&parameters(dials, point), trials, draw)).collect();
+    let mut ranked: Vec<(f64, Vec<f64>)> = errors.into_iter().zip(points).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    ranked
 }
 
 /// A normal distribution on the unit cube.
+#[derive(Clone)]
 struct SearchLaw {
     mean: Vec<f64>,
     /// The root of the covariance.
@@ -258,8 +287,8 @@ impl SearchLaw {
         Self { root: Cholesky::new(covariance, n, LEAST_VARIANCE / 2.0), mean }
     }
 
-    fn draw(&self, stream: Stream) -> Vec<f64> {
-        let mut rng = stream.fast(0);
+    fn draw(&self, stream: Stream, seed: u64) -> Vec<f64> {
+        let mut rng = stream.fast(seed);
         let z: Vec<f64> = self.mean.iter().map(|_| StandardNormal.sample(&mut rng)).collect();
         let moved = (0..z.len()).map(|i| self.root.row(i).iter().zip(&z).map(|(a, z)| a * z).sum::<f64>());
         self.mean.iter().zip(moved).map(|(mean, moved)| (mean + moved).clamp(0.0, 1.0)).collect()

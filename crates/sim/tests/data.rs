@@ -371,6 +371,29 @@ fn stand_ins_have_the_shape_that_is_public() {
 }
 
 #[test]
+fn the_size_of_w_can_vary_from_draw_to_draw() {
+    let text = |spread: &str| {
+        format!(
+            "rounds = 1\nprivacy = \"off\"\nproblem = {{ loss = \"squared\" }}\ngraph = {{ kind = \"ring\" }}\n\
+             algorithm = {{ name = \"zcdp-nfl\", rho = 1, eta = 1 }}\n\
+             data = {{ source = \"synthetic\", clients = 2, records = 1, features = 3, noise = 0{spread} }}\n"
+        )
+    };
+    let first_target = |spread: &str, trial: u32| {
+        let population = Population::load(&Study::parse(&text(spread), "test").unwrap(), trial).unwrap();
+        population.records(0).read(0, &mut [0.0; 3]).0
+    };
+    assert_eq!(first_target("", 0), first_target(", spread = 1", 0), "the paper's law, bit for bit");
+    // Without noise y = x.w, and x does not change: the factor can be read off.
+    let factor = |trial| first_target(", spread = 2", trial) / first_target("", trial);
+    let shares: Vec<f64> = (0..400).map(|trial| factor(trial).ln() / 2f64.ln()).collect();
+    assert!(shares.iter().all(|share| share.abs() <= 1.0 + 1e-9));
+    // Uniform on [-1, 1]: mean 0, mean square 1/3, with standard errors of 0.029 and 0.015; six of each.
+    let mean = |f: fn(f64) -> f64| shares.iter().map(|share| f(*share)).sum::<f64>() / 400.0;
+    assert!(mean(|s| s).abs() < 0.18 && (mean(|s| s * s) - 1.0 / 3.0).abs() < 0.09);
+}
+
+#[test]
 fn features_can_be_ill_conditioned() {
     let text = |condition: &str| {
         format!(

@@ -194,12 +194,13 @@ impl StudySpec {
 
     fn check_data(&self) -> Result<(), StudyError> {
         match &self.data {
-            DataSpec::Synthetic { clients, records, features, noise, condition } => {
+            DataSpec::Synthetic { clients, records, features, noise, condition, spread } => {
                 count("data.clients", *clients as u64, 2, MOST_CLIENTS)?;
                 one_or_each("data.records", records, *clients)?;
                 count("data.features", *features as u64, 1, MOST_FEATURES)?;
                 number("data.noise", *noise, rule::NOT_NEGATIVE)?;
                 number("data.condition", *condition, rule::AT_LEAST_ONE)?;
+                number("data.spread", *spread, rule::AT_LEAST_ONE)?;
                 check_size(*clients, records, *features)
             }
             DataSpec::Files { layout, schema, records, csv, .. } => {

@@ -103,6 +103,9 @@ pub enum DataSpec {
         noise: f64,
         /// Ratio of the largest to the least variance of a feature: 1 for equal variances.
         condition: f64,
+        /// The unknown w of every draw is multiplied by a random factor from 1/spread to spread, uniform in its logarithm: 1
+        /// for the paper's w ~ N(0, I). For tuning, so that parameters do not rely on the size of w.
+        spread: f64,
     },
     /// Read from files, or from memory.
     Files {
@@ -433,7 +436,7 @@ impl PrivacySpec {
 impl DataSpec {
     /// K clients with M records of P features each, drawn at random.
     pub fn synthetic(clients: usize, records: usize, features: usize) -> Self {
-        DataSpec::Synthetic { clients, records: vec![records], features, noise: 0.1, condition: 1.0 }
+        DataSpec::Synthetic { clients, records: vec![records], features, noise: 0.1, condition: 1.0, spread: 1.0 }
     }
 
     /// Tables with these columns, one for each client.

@@ -42,9 +42,10 @@ impl Population {
         let spec = study.spec();
         let classification = spec.loss.is_classification();
         match &spec.data {
-            DataSpec::Synthetic { clients, records, features, noise, condition } => {
+            DataSpec::Synthetic { clients, records, features, noise, condition, spread } => {
                 let names = Names::numbered(*clients);
-                let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification);
+                let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification)
+                    .with_spread(*spread);
                 Self::fill(study, names, records, |client, layout, storage| law.draw(client, layout, storage))
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
@@ -260,6 +261,8 @@ fn available_memory() -> Option<usize> {
 const DATA: u32 = 0;
 /// The "client" that draws the unknown w.
 const TRUTH: u32 = u32::MAX;
+/// The "client" that draws the size of w where it varies; the one between draws the graph.
+const SIZE: u32 = u32::MAX - 2;
 
 /// Clients handled by one task; fixed, so that sums over clients have one order on any number of threads.
 pub(crate) const CHUNK: usize = 256;

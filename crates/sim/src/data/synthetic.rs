@@ -1,10 +1,11 @@
 //! Synthetic data as in the paper: every client observes the same unknown w through noise.
 
+use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 use undertone_core::privacy::Stream;
 use undertone_core::records::RecordLayout;
 
-use super::{DATA, TRUTH};
+use super::{DATA, SIZE, TRUTH};
 
 /// x ~ N(0, D), y = x.w + noise (or its sign, for classification), w ~ N(0, I). The variances in D fall evenly, in
 /// logarithms, from 1 to 1/condition.
@@ -25,6 +26,15 @@ impl SyntheticLaw {
         let last = (features.max(2) - 1) as f64;
         let scales = (0..features).map(|p| condition.powf(-0.5 * p as f64 / last)).collect();
         Self { seed, trial, noise, classification, truth, scales }
+    }
+
+    /// The same with w multiplied by a random factor from 1/spread to spread, uniform in its logarithm.
+    pub fn with_spread(mut self, spread: f64) -> Self {
+        // Its own stream: the direction of w, the features and the noise stay as they are.
+        let mut rng = Stream { trial: self.trial, client: SIZE, round: DATA }.fast(self.seed);
+        let factor = spread.powf(rng.random_range(-1.0..=1.0));
+        self.truth.iter_mut().for_each(|w| *w *= factor);
+        self
     }
 
     /// Fills the storage of one client.

@@ -110,14 +110,21 @@ fn print_problem(spec: &StudySpec) -> Table {
 
 fn print_data(data: &DataSpec) -> Table {
     match data {
-        DataSpec::Synthetic { clients, records, features, noise, condition } => table! {
-            "source": "synthetic",
-            "clients": *clients as i64,
-            "records": print_records(records),
-            "features": *features as i64,
-            "noise": *noise,
-            "condition": *condition,
-        },
+        DataSpec::Synthetic { clients, records, features, noise, condition, spread } => {
+            let mut table = table! {
+                "source": "synthetic",
+                "clients": *clients as i64,
+                "records": print_records(records),
+                "features": *features as i64,
+                "noise": *noise,
+                "condition": *condition,
+            };
+            // Studies that do not use it keep their digest.
+            if *spread != 1.0 {
+                table.insert("spread".into(), (*spread).into());
+            }
+            table
+        }
         DataSpec::Files { layout, path, schema, records, csv } => {
             let mut table = print_schema(schema);
             if !records.is_empty() {

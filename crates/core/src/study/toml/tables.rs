@@ -202,6 +202,7 @@ fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
         features: table.integer_required("features", 1, MOST_FEATURES)? as usize,
         noise: noise(table)?,
         condition: table.number("condition", rule::AT_LEAST_ONE)?.unwrap_or(1.0),
+        spread: table.number("spread", rule::AT_LEAST_ONE)?.unwrap_or(1.0),
     })
 }
 
