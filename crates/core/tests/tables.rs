@@ -1,12 +1,13 @@
 //! From tables to records: record weights, typical values, missing cells, and private standardisation. Each privacy claim comes
 //! with a planted bug that its check finds.
 
-use undertone_core::loss::{Absolute, AnyLoss};
+use undertone_core::graph::GraphSpec;
+use undertone_core::loss::{Absolute, AnyLoss, Quantile, Squared};
 use undertone_core::names::Names;
 use undertone_core::privacy::{Clip, Clipping, Sensitivity};
 use undertone_core::records::{Dataset, RecordLayout, Scratch};
 use undertone_core::schema::{Cell, Column, Schema};
-use undertone_core::study::Study;
+use undertone_core::study::{AlgorithmSpec, DataSpec, Study, StudySpec};
 
 fn distance(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum::<f64>().sqrt()
@@ -122,6 +123,40 @@ fn rows_become_features_by_public_facts_alone() {
         schema.encode(&cells, false, &mut x).unwrap();
         assert_eq!(x[3..5], [-0.25 / spread, 0.75 / spread]);
     }
+}
+
+#[test]
+fn a_quantile_starts_where_public_facts_say_that_it_lies() {
+    let typical = Schema { target: Column::number("days", 0.0, 60.0).typical([20.0, 8.0]), ..schema() };
+    let cells = row(50.0, 1.0, "a", 25.0);
+    let mut x = Vec::new();
+    let mut encoded = |schema: &Schema| schema.encode(&cells, false, &mut x).unwrap();
+    for (level, normal) in [(0.9, 1.2816), (0.5, 0.0), (0.25, -0.6745)] {
+        let started = typical.clone().starting_at(level);
+        assert!((started.start - normal / 2f64.sqrt()).abs() < 0.03, "{level}: {}", started.start);
+        assert!((encoded(&started) - (0.625 - started.start)).abs() < 1e-12);
+        // The same model in the units of the table, so the intercept is what moves.
+        let mut w = vec![0.5; started.feature_names().len()];
+        let units = started.original_units(&w, false);
+        *w.last_mut().unwrap() += started.start;
+        let plain = typical.original_units(&w, false);
+        assert!((units.intercept - plain.intercept).abs() < 1e-12 && units.coefficients == plain.coefficients);
+        *w.last_mut().unwrap() -= started.start;
+        assert!(started.scaled_units(&units, false).iter().zip(&w).all(|(a, b)| (a - b).abs() < 1e-12));
+    }
+    // Where nothing is known, or where no intercept could make up for it, nothing is moved.
+    assert_eq!(schema().starting_at(0.9).start, 0.0);
+    assert_eq!(Schema { intercept: false, ..typical.clone() }.starting_at(0.9).start, 0.0);
+    // A study does it.
+    let study = |loss| {
+        let data = DataSpec::tables(typical.clone());
+        StudySpec::new(loss, data, GraphSpec::Ring)
+            .algorithm(AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 0.1))
+            .check()
+    };
+    let start = |loss| study(loss).unwrap().spec().schema().unwrap().start;
+    assert_eq!(start(AnyLoss::Quantile(Quantile { level: 0.9 })), typical.clone().starting_at(0.9).start);
+    assert_eq!(start(AnyLoss::Squared(Squared)), 0.0);
 }
 
 #[test]

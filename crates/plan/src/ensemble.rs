@@ -104,17 +104,23 @@ impl<'a> TableLaw<'a> {
         let factors = rng.random_range(1..=3);
         let shared: f64 = rng.random_range(0.0..0.9);
         let parts: Vec<Part> = schema.features.iter().map(|column| part(&mut rng, column, factors, shared)).collect();
+        // What columns have in common often tells about the target too: they then have effects in the same direction.
+        let aligned: f64 = rng.random_range(0.0..1.0);
+        let causes: [f64; 3] = std::array::from_fn(|_| normal(&mut rng));
         let effects = parts.iter().map(|part| match part {
-            Part::Number { .. } => vec![normal(&mut rng)],
+            Part::Number { loadings, .. } => {
+                let common: f64 = loadings.iter().zip(&causes).map(|(l, c)| l * c).sum();
+                vec![(aligned / shared.max(1e-9)).sqrt() * common + (1.0 - aligned).sqrt() * normal(&mut rng)]
+            }
             Part::Words(shares) => shares.iter().map(|_| normal(&mut rng)).collect(),
         });
         let effects = effects.collect();
         let target = match (&schema.target.kind, classification) {
             (ColumnKind::Number { low, high }, false) => {
-                let (centre, spread) = place(&mut rng, &schema.target, *low, *high, 0.7, (0.06, 0.45));
+                let (centre, spread) = place(&mut rng, &schema.target, *low, *high, 0.7, (0.025, 0.45));
                 Target::Number { centre, spread, explained: rng.random_range(0.1..0.9), heavy: rng.random_bool(0.5) }
             }
-            _ => Target::Label { slope: log_uniform(&mut rng, 0.5, 3.0), offset: normal(&mut rng) },
+            _ => Target::Label { slope: log_uniform(&mut rng, 0.5, 5.0), offset: normal(&mut rng) },
         };
         let mut law = Self { seed, set, schema, parts, effects, factors, signal_spread: 1.0, target };
         law.signal_spread = law.spread_of_signal(&mut rng);
@@ -190,7 +196,7 @@ impl<'a> TableLaw<'a> {
 fn part(rng: &mut impl Rng, column: &Column, factors: usize, shared: f64) -> Part {
     match &column.kind {
         ColumnKind::Number { low, high } => {
-            let (centre, spread) = place(rng, column, *low, *high, 0.8, (0.06, 0.5));
+            let (centre, spread) = place(rng, column, *low, *high, 0.8, (0.025, 0.5));
             let mut loadings: Vec<f64> = (0..factors).map(|_| normal(rng)).collect();
             let norm = loadings.iter().map(|l| l * l).sum::<f64>().sqrt().max(1e-9);
             loadings.iter_mut().for_each(|l| *l *= shared.sqrt() / norm);

@@ -10,7 +10,7 @@ use undertone_core::study::{
     AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, Study, StudyError, StudySpec,
 };
 use undertone_data::{Encoder, Loaded};
-use undertone_sim::central::{null_objective, objective};
+use undertone_sim::central::{null_model, objective};
 use undertone_sim::data::Population;
 use undertone_sim::run::{SimError, last_release};
 
@@ -28,10 +28,16 @@ const FEWEST: usize = 5;
 const MOST_CLIENTS: usize = 5000;
 /// Added to the study's seed, so that a simulation of the planned study does not use the data that it was planned on.
 const OTHER_DATA: u64 = 7_777_777;
-/// The least gain of pooled data, as a share of the objective without features, that regrets are relative to.
-const LEAST_GAIN: f64 = 0.02;
-/// Sets in all; those of the search and those on which what it found is measured.
+/// A set of tables from which even pooled data gains a smaller share of the objective without features is drawn again, at most so
+/// many times: nobody asks for a model of columns that tell nothing.
+const LEAST_GAIN: f64 = 0.05;
+const REDRAWN: usize = 6;
+/// Sets that searches use.
+pub(crate) const SEEN: usize = 60;
+/// Sets in all. Those beyond [`SEEN`] are used by no search: what is expected is measured on them.
 pub(crate) const SETS: usize = 120;
+/// For so many records of a client, one new one is drawn to measure what a model is worth.
+const FOR_ONE_NEW: usize = 2;
 
 /// The data sets used in place of the study's records.
 pub(crate) struct MadeUp {
@@ -60,11 +66,58 @@ pub(crate) struct Work {
 
 /// One made-up set, as the study encodes it.
 pub(crate) struct Set {
-    population: Population,
+    /// The number of the law that it is drawn by.
+    law: usize,
     problem: Problem,
-    /// The least objective of pooled data, and that of a model without features.
+    records: Measured,
+    /// New records of the same law, where the set is one to measure on.
+    new: Option<Measured>,
+}
+
+/// Records, with the objectives of two models of the set on them: of pooled data, and of none but the target.
+struct Measured {
+    population: Population,
     best: f64,
     null: f64,
+}
+
+/// What a study's model loses on a set; see [`Measured::regret`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lost {
+    /// On the records it learned from.
+    pub here: f64,
+    /// On new records, if the set has some; else on the same.
+    pub new: f64,
+}
+
+impl Measured {
+    fn of(population: Population, problem: &Problem, best: &[f64], null: &[f64]) -> Self {
+        let value = |w: &[f64]| objective(&population, problem, w);
+        Self { best: value(best), null: value(null), population }
+    }
+
+    /// The share of the objective without features that pooled data gains.
+    fn gain(&self) -> f64 {
+        (self.null - self.best) / self.null.abs().max(f64::MIN_POSITIVE)
+    }
+
+    /// What a model loses against pooled data, as a share of what pooled data gains over a model without features. Infinite for
+    /// one that is not finite.
+    fn regret(&self, problem: &Problem, w: &[f64]) -> f64 {
+        let lost = objective(&self.population, problem, w) - self.best;
+        // Where even pooled data gains next to nothing, what is lost is compared with what could matter.
+        let regret = lost / (self.null - self.best).max(LEAST_GAIN * self.null.abs());
+        if regret.is_nan() { f64::INFINITY } else { regret }
+    }
+}
+
+/// Which records of a law.
+#[derive(Debug, Clone, Copy)]
+enum Rows {
+    /// Those that a study learns from.
+    Own,
+    /// Others.
+    New,
 }
 
 /// The rows of one set with columns standardised by released moments.
@@ -111,27 +164,51 @@ impl MadeUp {
 
     /// Makes set number `index`.
     fn set(&self, index: usize) -> Set {
-        let population = match &self.plain.spec().data {
-            DataSpec::Synthetic { .. } => Population::load(&self.plain, index as u32),
-            DataSpec::Files { schema, .. } => Population::from_loaded(&self.plain, self.rows(index, schema)),
+        let draw = |law: usize| {
+            let population = match &self.plain.spec().data {
+                DataSpec::Synthetic { .. } => Population::load(&self.plain, law as u32),
+                DataSpec::Files { schema, .. } => {
+                    Population::from_loaded(&self.plain, self.rows(law, schema, Rows::Own))
+                }
+            };
+            let population = population.expect("made-up records are valid");
+            let problem = self.plain.problem(|| population.paper_lambda1());
+            let (best, null) = (minimum(&population, &problem), null_model(&population, &problem));
+            (law, Measured::of(population, &problem, &best, &null), problem, best, null)
         };
-        let population = population.expect("made-up records are valid");
-        let problem = self.plain.problem(|| population.paper_lambda1());
-        let (best, null) = (minimum(&population, &problem), null_objective(&population, &problem));
-        Set { population, problem, best, null }
+        let tables = self.plain.spec().schema();
+        let tells = |records: &Measured| tables.is_none() || records.gain() >= LEAST_GAIN;
+        let mut drawn = draw(index);
+        for again in 1..REDRAWN {
+            if tells(&drawn.1) {
+                break;
+            }
+            drawn = draw(index + again * SETS);
+        }
+        let (law, records, problem, best, null) = drawn;
+        let new = tables.filter(|_| index >= SEEN).map(|schema| {
+            let new = Population::from_loaded(&self.plain, self.rows(law, schema, Rows::New));
+            Measured::of(new.expect("made-up records are valid"), &problem, &best, &null)
+        });
+        Set { law, problem, records, new }
     }
 
-    /// The records of a set of tables, encoded by a schema.
-    fn rows(&self, index: usize, schema: &Schema) -> Vec<Loaded> {
+    /// Records of a law of tables, encoded by a schema.
+    fn rows(&self, law: usize, schema: &Schema, which: Rows) -> Vec<Loaded> {
         let spec = self.plain.spec();
         let law_schema = spec.schema().expect("tables have columns");
         let classification = spec.loss.is_classification();
-        let law = TableLaw::new(spec.seed, index as u32, law_schema, classification);
+        let law = TableLaw::new(spec.seed, law as u32, law_schema, classification);
         let encoder = Encoder { schema, classification };
         let sizes = spec.public_records().expect("given when it was made");
         let client = |k: usize| {
             let mut loaded = Loaded::empty(self.names.get(k));
-            law.draw(k, sizes[k % sizes.len()], |cells: &[Cell]| {
+            let own = sizes[k % sizes.len()];
+            let (stream, count) = match which {
+                Rows::Own => (k, own),
+                Rows::New => (k + self.names.len(), own.div_ceil(FOR_ONE_NEW)),
+            };
+            law.draw(stream, count, |cells: &[Cell]| {
                 encoder.push(cells, &String::new, &mut loaded).expect("drawn inside the public bounds");
             });
             loaded
@@ -158,12 +235,11 @@ impl MadeUp {
         (0..SETS).into_par_iter().map(|index| self.standardise(study, &moments, index)).collect()
     }
 
-    /// The regret of the model that a study learns on a set: what it loses against pooled data, as a share of what pooled data
-    /// gains over a model without features. Infinite for a run that diverges.
-    pub fn regret(&self, study: &Study, index: usize, standardised: Option<&Standardised>) -> f64 {
+    /// What the model that a study learns on a set loses. Infinite for a run that diverges.
+    pub fn lost(&self, study: &Study, index: usize, standardised: Option<&Standardised>) -> Lost {
         let set = &self.sets[index];
         let learned = match standardised {
-            None => self.learn(study, &set.problem, &set.population, index),
+            None => self.learn(study, &set.problem, &set.records.population, index),
             Some(Standardised { schema, problem, population }) => {
                 let classification = study.spec().loss.is_classification();
                 let plain = self.plain.spec().schema().expect("tables have columns");
@@ -171,11 +247,9 @@ impl MadeUp {
                 self.learn(study, problem, population, index).map(back)
             }
         };
-        let Some(w) = learned else { return f64::INFINITY };
-        let lost = objective(&set.population, &set.problem, &w) - set.best;
-        // Where even pooled data gains next to nothing, what is lost is compared with what could matter.
-        let regret = lost / (set.null - set.best).max(LEAST_GAIN * set.null.abs());
-        if regret.is_nan() { f64::INFINITY } else { regret }
+        let Some(w) = learned else { return Lost { here: f64::INFINITY, new: f64::INFINITY } };
+        let here = set.records.regret(&set.problem, &w);
+        Lost { here, new: set.new.as_ref().map_or(here, |new| new.regret(&set.problem, &w)) }
     }
 
     fn learn(&self, study: &Study, problem: &Problem, population: &Population, trial: usize) -> Option<Vec<f64>> {
@@ -186,12 +260,13 @@ impl MadeUp {
     /// The set's rows with columns standardised by released moments; none where they cannot be released.
     fn standardise(&self, study: &Study, moments: &Study, index: usize) -> Option<Standardised> {
         let schema = moments.spec().schema()?;
-        let population = Population::from_loaded(moments, self.rows(index, schema)).ok()?;
+        let law = self.sets[index].law;
+        let population = Population::from_loaded(moments, self.rows(law, schema, Rows::Own)).ok()?;
         let divisor = population.divisor()?;
         let released = last_release(moments, &moments.problem(|| 0.0), &population, &self.graph, index as u32).ok()?;
         let fitted = study.standardised(&released, self.names.len(), divisor).ok()?;
         let schema = fitted.spec().schema()?.clone();
-        let population = Population::from_loaded(&fitted, self.rows(index, &schema)).ok()?;
+        let population = Population::from_loaded(&fitted, self.rows(law, &schema, Rows::Own)).ok()?;
         let problem = fitted.problem(|| population.paper_lambda1());
         Some(Standardised { schema, problem, population })
     }

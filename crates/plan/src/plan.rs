@@ -13,7 +13,7 @@ use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study, StudyEr
 use undertone_core::watch::Watch;
 
 use crate::error::PlanError;
-use crate::made_up::{MadeUp, SETS, Work};
+use crate::made_up::{Lost, MadeUp, SEEN, SETS, Work};
 use crate::tune::{Candidate, Dial, Found, Parameters, Search, Stage, stage};
 
 /// Operations that the search for one algorithm may take, about a second of one core.
@@ -22,8 +22,6 @@ const WORK: f64 = 3e9;
 const STAGES: [Stage; 3] = [stage(64, 6), stage(24, 12), stage(12, 24)];
 /// The search among algorithms that read the records in every round, which take longer and are there to be compared with.
 const SHORT_STAGES: [Stage; 3] = [stage(40, 4), stage(16, 8), stage(8, 16)];
-/// Sets that searches use. The others are used by none: what is expected is measured on them.
-const SEEN: usize = 60;
 /// Data rounds of free rounds, roughly, to tell how long a run takes.
 const FEW: f64 = 16.0;
 /// The shares of the budget that private standardisation gets where it is tried.
@@ -77,8 +75,8 @@ pub struct Row {
     pub regret: Regret,
 }
 
-/// What a model loses against pooled data in the objective, as a share of what pooled data gains over a model without features,
-/// over made-up data sets: 0 is as good as pooled data, 1 no better than the mean. One less the regret is the *skill*.
+/// What a model loses against pooled data in the objective on new records, as a share of what pooled data gains over a model without
+/// features, over made-up data sets: 0 is as good as pooled data, 1 no better than the mean. One less the regret is the *skill*.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Regret {
     /// One in ten is better.
@@ -87,13 +85,14 @@ pub struct Regret {
     pub median: f64,
     /// One in ten is worse.
     pub q90: f64,
-    /// The mean of ln(regret + 0.003) + min(regret, 3), by which algorithms are compared.
+    /// The mean of ln(regret + 0.003) + min(regret, 3) on the records themselves, by which algorithms are compared.
     pub score: f64,
 }
 
 impl Regret {
-    fn of(mut regrets: Vec<f64>) -> Self {
-        let score = score(&regrets);
+    fn of(lost: &[Lost]) -> Self {
+        let score = score(lost);
+        let mut regrets: Vec<f64> = lost.iter().map(|lost| lost.new).collect();
         regrets.sort_by(f64::total_cmp);
         let quantile = |level: f64| regrets[(level * (regrets.len() - 1) as f64).round() as usize];
         Self { q10: quantile(0.1), median: quantile(0.5), q90: quantile(0.9), score }
@@ -102,9 +101,9 @@ impl Regret {
 
 /// The mean of ln(r + 0.003) + min(r, 3): where regrets are small it is their relative size that counts, and where they are large
 /// a model that is worse than the mean is not made up for by one that is better.
-fn score(regrets: &[f64]) -> f64 {
-    let one = |r: &f64| libm::log(r.max(0.0) + NEGLIGIBLE) + r.clamp(0.0, 3.0);
-    regrets.iter().map(one).sum::<f64>() / regrets.len() as f64
+fn score(lost: &[Lost]) -> f64 {
+    let one = |lost: &Lost| libm::log(lost.here.max(0.0) + NEGLIGIBLE) + lost.here.clamp(0.0, 3.0);
+    lost.iter().map(one).sum::<f64>() / lost.len() as f64
 }
 
 /// A planned study.
@@ -173,7 +172,7 @@ fn range(dial: &Dial, candidate: &Candidate, spec: &StudySpec) -> Scale {
     let root = (spec.features() as f64).sqrt();
     let scale = match dial.knob.name {
         _ if candidate.algorithm != "free-rounds" || spec.privacy.is_none() => dial.scale,
-        "data_rounds" => Scale::Count(2.0, 64f64.min(f64::from(spec.rounds.max(4) - 1))),
+        "data_rounds" => Scale::Count(2.0, 128f64.min(f64::from(spec.rounds.max(4) - 1))),
         "eta" if spec.schema().is_some() => Scale::Log(0.05, largest_step(spec)),
         "clip" if spec.schema().is_some() => Scale::Log(0.01 * root, 2.0 * root),
         _ => dial.scale,
@@ -267,21 +266,21 @@ impl Attempt {
         if standardised.is_none() && self.spec.privacy.is_some_and(|privacy| privacy.standardise.is_some()) {
             return Ok(None);
         }
-        let regrets = |parameters: &Parameters, sets: Range<usize>| -> Option<Vec<f64>> {
+        let lost = |parameters: &Parameters, sets: Range<usize>| -> Option<Vec<Lost>> {
             // A search that is cancelled has nothing left to try.
             let study = if watch.is_cancelled() { None } else { made_up.study(self.with(parameters)) }?;
-            let on = |index: usize| made_up.regret(&study, index, standardised.as_ref().map(|sets| &sets[index]));
+            let on = |index: usize| made_up.lost(&study, index, standardised.as_ref().map(|sets| &sets[index]));
             Some(sets.into_par_iter().map(on).collect())
         };
         let judge = |parameters: &Parameters, sets: u32, _: u64| {
-            regrets(parameters, 0..sets as usize).map_or(f64::INFINITY, |regrets| score(&regrets))
+            lost(parameters, 0..sets as usize).map_or(f64::INFINITY, |lost| score(&lost))
         };
         let stages = self.stages(made_up.work);
         let mut search = Search::brief(&stages);
         search.last.trials = search.last.trials.min(SEEN as u32);
         let Found { parameters, error } = search.least(&self.dials, None, &judge);
-        let Some(unseen) = regrets(&parameters, SEEN..SETS).filter(|_| error.is_finite()) else { return Ok(None) };
-        let regret = Regret::of(unseen);
+        let Some(unseen) = lost(&parameters, SEEN..SETS).filter(|_| error.is_finite()) else { return Ok(None) };
+        let regret = Regret::of(&unseen);
         if !regret.score.is_finite() {
             return Ok(None);
         }

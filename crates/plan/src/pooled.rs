@@ -16,8 +16,8 @@ const MOST_STEPS: usize = 200;
 /// Residuals and weights below this count as this much: the curvature of a kink is not infinite.
 const KINK: f64 = 1e-6;
 
-/// The least objective.
-pub(crate) fn minimum(population: &Population, problem: &Problem) -> f64 {
+/// The model with the least objective.
+pub(crate) fn minimum(population: &Population, problem: &Problem) -> Vec<f64> {
     let mut w = vec![0.0; population.features()];
     let mut value = objective(population, problem, &w);
     for _ in 0..MOST_STEPS {
@@ -37,7 +37,7 @@ pub(crate) fn minimum(population: &Population, problem: &Problem) -> f64 {
             break;
         }
     }
-    value
+    w
 }
 
 fn newton_step(population: &Population, problem: &Problem, w: &[f64]) -> Vec<f64> {
@@ -107,7 +107,7 @@ mod tests {
             let population = Population::load(&study, 0).unwrap();
             let problem = study.problem(|| 0.0);
             let exact = solve(&population, &problem, Losses::Exact).unwrap().objective;
-            let found = minimum(&population, &problem);
+            let found = objective(&population, &problem, &minimum(&population, &problem));
             assert!((found / exact - 1.0).abs() < 1e-4, "{name}: {found} {exact}");
         }
     }

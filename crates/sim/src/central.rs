@@ -123,12 +123,17 @@ pub fn objective(population: &Population, problem: &Problem, w: &[f64]) -> f64 {
     (0..population.clients()).map(local).sum()
 }
 
-/// The least objective of a model without features: that of the best constant where there is an intercept, else of zero.
+/// The least objective of a model without features.
 pub fn null_objective(population: &Population, problem: &Problem) -> f64 {
+    objective(population, problem, &null_model(population, problem))
+}
+
+/// The model without features that has the least objective: the best constant where there is an intercept, else zero.
+pub fn null_model(population: &Population, problem: &Problem) -> Vec<f64> {
     let features = population.features();
     let mut w = vec![0.0; features];
     if !problem.intercept {
-        return objective(population, problem, &w);
+        return w;
     }
     let mut targets = (f64::INFINITY, f64::NEG_INFINITY);
     for k in 0..population.clients() {
@@ -149,7 +154,8 @@ pub fn null_objective(population: &Population, problem: &Problem) -> f64 {
         let third = (high - low) / 3.0;
         if at(low + third) <= at(high - third) { high -= third } else { low += third }
     }
-    at((low + high) / 2.0)
+    w[features - 1] = (low + high) / 2.0;
+    w
 }
 
 /// minimise x.P x/2 + q.x subject to rows of b - A x in cones, collected piece by piece.

@@ -91,6 +91,9 @@ pub struct Schema {
     pub outside: Outside,
     /// What happens to empty cells.
     pub missing: Missing,
+    /// What the learned target's 0 stands for: so many typical spreads above the typical mean. A study sets it, see
+    /// [`Schema::starting_at`].
+    pub start: f64,
 }
 
 /// One cell of a table.
@@ -245,6 +248,7 @@ impl Schema {
             scaling: Scaling::Bounds,
             outside: Outside::Refuse,
             missing: Missing::Refuse,
+            start: 0.0,
         }
     }
 
@@ -266,6 +270,18 @@ impl Schema {
     /// The same with empty cells of features filled by what is typical.
     pub fn filled(self) -> Self {
         Self { missing: Missing::Mean, ..self }
+    }
+
+    /// The same for a model of this quantile of the target. Every run starts at w = 0. Where the target's mean and spread are
+    /// public, so is roughly where its quantile lies, and 0 is made to stand for that: the quantile of a logistic distribution with
+    /// the spread that is left when the features explain half of the variance. The pooled model stays the same, because its intercept
+    /// is free to move; without an intercept nothing is changed.
+    pub fn starting_at(self, quantile: f64) -> Self {
+        const LEFT: f64 = std::f64::consts::FRAC_1_SQRT_2;
+        // The logistic distribution with the slope 1.702 is the normal one up to 0.01.
+        let normal = libm::log(quantile / (1.0 - quantile)) / 1.702;
+        let known = self.intercept && self.scaling == Scaling::Bounds && self.target.mean_and_spread().is_some();
+        Self { start: if known { LEFT * normal } else { 0.0 }, ..self }
     }
 
     /// Names of the features after categories are spread out; the intercept, if any, comes last.
@@ -395,7 +411,7 @@ impl Schema {
             ColumnKind::Number { low, high } => {
                 let value = target.read_number(cell, *low, *high, self.outside)?;
                 if !classification {
-                    return Ok(scaled(target, self.scaling, value, TARGET_LIMIT));
+                    return Ok(scaled(target, self.scaling, value, TARGET_LIMIT) - self.start);
                 }
                 match value {
                     v if v == *low => Ok(-1.0),
@@ -424,7 +440,7 @@ impl Schema {
     /// Undoes the scaling: with z = (x - c)/h and t = (y - c')/h', the prediction c' + h' sum w z becomes a function
     /// of x.
     pub fn original_units(&self, w: &[f64], classification: bool) -> OriginalUnits {
-        let (target_centre, target_half) = if classification { (0.0, 1.0) } else { centre(&self.target, self.scaling) };
+        let (target_centre, target_half) = self.target_map(classification);
         let mut intercept = target_centre;
         let mut coefficients = Vec::new();
         for ((name, (middle, half)), w) in self.maps().into_iter().zip(w) {
@@ -441,7 +457,7 @@ impl Schema {
     /// The inverse of [`Schema::original_units`]: the weights of a model that is given in the units of the table. Without an
     /// intercept of its own, the constant term is lost.
     pub fn scaled_units(&self, model: &OriginalUnits, classification: bool) -> Vec<f64> {
-        let (target_centre, target_half) = if classification { (0.0, 1.0) } else { centre(&self.target, self.scaling) };
+        let (target_centre, target_half) = self.target_map(classification);
         let mut constant = model.intercept - target_centre;
         let mut w = Vec::with_capacity(model.coefficients.len() + 1);
         for ((_, (middle, half)), (_, coefficient)) in self.maps().into_iter().zip(&model.coefficients) {
@@ -452,6 +468,15 @@ impl Schema {
             w.push(constant / target_half);
         }
         w
+    }
+
+    /// What becomes 0 and what becomes 1 more than it in the target.
+    fn target_map(&self, classification: bool) -> (f64, f64) {
+        if classification {
+            return (0.0, 1.0);
+        }
+        let (middle, half) = centre(&self.target, self.scaling);
+        (middle + self.start * half, half)
     }
 
     /// The features except the intercept, each with what becomes 0 and what becomes 1 more than it.

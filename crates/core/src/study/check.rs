@@ -7,7 +7,7 @@ use super::*;
 use crate::algorithm::{self, Algorithm};
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
-use crate::loss::AnyLoss;
+use crate::loss::{AnyLoss, Shape};
 use crate::privacy::{Accountant, Budget, Clip, Delta, Epsilon, Rho, Schedule};
 use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
@@ -19,6 +19,15 @@ impl StudySpec {
     pub fn check(&self) -> Result<Study, StudyError> {
         self.check_facts()?;
         let mut spec = self.clone();
+        // Not where released moments took the place of what is typical: their spread is too uncertain to go by.
+        let fitted = self.privacy.is_some_and(|privacy| privacy.spent_share > 0.0);
+        let level = match self.loss.shape() {
+            Shape::Residual { above, below, .. } if above != below && !fitted => above / (above + below),
+            _ => 0.5,
+        };
+        if let DataSpec::Files { schema, .. } = &mut spec.data {
+            *schema = schema.clone().starting_at(level);
+        }
         let algorithm = self.check_algorithm(&mut spec)?;
         let features = self.features();
         if let Some(reason) = algorithm.refuses(&self.assumed_problem(), features, self.rounds) {

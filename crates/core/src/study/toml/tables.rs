@@ -259,6 +259,7 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
             &[("refuse", Missing::Refuse), ("mean", Missing::Mean)],
             Missing::Refuse,
         )?,
+        start: 0.0,
     };
     if let Some(stray) = indicators.iter().find(|i| schema.features.iter().all(|column| column.name != **i)) {
         return Err(
