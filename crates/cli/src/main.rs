@@ -13,11 +13,12 @@ mod simulate;
 mod study;
 
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use undertone_core::watch::Watch;
 
 /// Private learning among peers, without a server.
@@ -95,10 +96,14 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A bar on whichever output is a terminal, nothing elsewhere.
 fn progress_bar(name: &str) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})");
-    let bar = ProgressBar::new(1000).with_style(style.expect("a fixed template"));
+    let target = match std::io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr(),
+        false => ProgressDrawTarget::stdout(), // which draws nothing if it is not a terminal either
+    };
+    let bar = ProgressBar::with_draw_target(Some(1000), target).with_style(style.expect("a fixed template"));
     bar.set_message(name.to_string());
     bar
 }
@@ -109,6 +114,14 @@ fn with_bar<T>(name: &str, work: impl FnOnce(&dyn Watch) -> T) -> T {
     let result = work(&|share: f64| bar.set_position((share * 1000.0) as u64));
     bar.finish_and_clear();
     result
+}
+
+/// Plans with a bar, and with one line for those who see none.
+fn planning<T>(work: impl FnOnce(&dyn Watch) -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        eprintln!("note: planning on made-up data sets of this shape; seconds for most studies");
+    }
+    with_bar("planning", work)
 }
 
 /// The first of `name`, `name`-2, `name`-3, ... that is free.

@@ -10,7 +10,7 @@ use undertone_core::study::{Study, StudySpec};
 use undertone_plan::{self as plan, Plan, Regret, Row};
 use undertone_sim::burden::burden;
 
-use crate::{Failure, digits, print, study, with_bar};
+use crate::{Failure, digits, planning, print, study};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = study::own_path(Some(&arguments.study), &data).filter(|path| path.exists()) {
         study::check_files(&mut document, &path)?;
     }
-    let plan = with_bar("planning", |watch| plan::plan_document(&document, watch)).map_err(study::failed)?;
+    let plan = planning(|watch| plan::plan_document(&document, watch)).map_err(study::failed)?;
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::AlreadyExists => Failure::input(format!("{}: there is already a file", out.display())),
         _ => Failure::input(format!("{}: cannot be written ({e}); check the folder", out.display())),
@@ -79,7 +79,7 @@ fn report(plan: &Plan, out: &Path) -> String {
     };
     let spectrum = plan.spectrum;
     let mut text = format!(
-        "{}: {clients} clients with {} records of {features} features, {} rounds; no data was read\n\n\
+        "{}: {clients} clients with {} records of {features} features, {} rounds; no record was read\n\n\
          graph      {} edges, {} neighbours each, connected\n\
          \x20          Phi_min(L-) {:.4}, Phi_max(L-) {:.4}, Phi_min(L+) {:.4}, Phi_max(L+) {:.4}\n\
          \x20          Metropolis weights: other eigenvalues {:.4} to {:.4}\n",
@@ -139,7 +139,7 @@ fn expectation(plan: &Plan) -> String {
     let mut text = format!(
         "\nexpected skill {} to {}, typically {}: the part of what pooled data would teach that this study will learn\n\
          (1: as good as a model from pooled data without privacy; 0: no better than the mean of the target). {}\n\n\
-         on {} made-up data sets of this shape that no parameter was chosen on, one in ten below the first and above the last:\n\n\
+         on new records of {} made-up data sets of this shape that no parameter was chosen on, one in ten below the first and above the last:\n\n\
          \x20                               skill\n",
         skill(q90),
         skill(q10),

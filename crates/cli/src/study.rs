@@ -9,7 +9,7 @@ use undertone_core::privacy::Accountant;
 use undertone_core::study::{AlgorithmSpec, DataSpec, Document, PrivacySpec, Study};
 use undertone_plan::PlanError;
 
-use crate::{Failure, with_bar};
+use crate::{Failure, planning};
 
 /// The document in a file, with its `--set`s.
 pub fn document(path: &Path, set: &[String]) -> Result<Document, Failure> {
@@ -35,7 +35,7 @@ pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> 
     if !is_auto(document)? {
         return Ok((Study::read(document).map_err(Failure::input)?, None));
     }
-    let study = with_bar("planning", |watch| undertone_plan::resolve(document, watch)).map_err(failed)?;
+    let study = planning(|watch| undertone_plan::resolve(document, watch)).map_err(failed)?;
     let chosen = format!("algorithm = \"auto\" is {}", chosen(&study).join(", "));
     Ok((study, Some(chosen)))
 }

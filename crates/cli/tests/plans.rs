@@ -71,7 +71,7 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
-        "no data was read",
+        "no record was read",
         "Phi_min(L-) 3.0000",
         "epsilon at delta 1e-5 by accountant: paper",
         "free-rounds",
