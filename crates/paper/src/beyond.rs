@@ -63,11 +63,12 @@ fn goal(runs: &Runs) -> Claim {
         let cell = Case { setting: Setting::PAPER, task, method: Method::FreeRounds, epsilon: INGREDIENT_EPSILON };
         for rival in RIVALS {
             let Some(gain) = gain(runs, &cell, rival) else { continue };
-            if rival == Method::Zcdp {
+            let judged = rival == Method::Zcdp;
+            if judged {
                 outcomes.push(judge(&gain, factor));
             }
-            let name = rival.label();
-            measured.push(format!("{}, epsilon 1: {name} has {} (goal: {factor})", task.title(), gain.text()));
+            let aim = if judged { format!("goal: {factor}") } else { "not judged".into() };
+            measured.push(format!("{}, epsilon 1: {} has {} ({aim})", task.title(), rival.label(), gain.text()));
         }
     }
     Claim {
