@@ -39,12 +39,22 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let written = |e: csv::Error| DataError::new("predictions", e);
     let head: &[&str] = if model.labels.is_some() { &[&model.target, "score"] } else { &[&model.target] };
     writer.write_record(head).map_err(written).map_err(Failure::machine)?;
-    let each = |prediction: undertone_data::Prediction| match prediction.label {
-        Some(label) => writer.write_record([label, prediction.score.to_string()]).map_err(written),
-        None => writer.write_record([prediction.score.to_string()]).map_err(written),
+    let mut moved = 0;
+    let each = |prediction: undertone_data::Prediction| {
+        moved += prediction.moved;
+        match prediction.label {
+            Some(label) => writer.write_record([label, prediction.score.to_string()]).map_err(written),
+            None => writer.write_record([prediction.score.to_string()]).map_err(written),
+        }
     };
     model.predict(&arguments.data, csv, each).map_err(Failure::input)?;
     drop(writer);
+    if moved > 0 {
+        eprintln!(
+            "note: {moved} cells are outside the range that the model was learned in (\"limits\" in {}) and count as its ends",
+            arguments.model.display()
+        );
+    }
     match &arguments.out {
         None => print(String::from_utf8_lossy(&text).trim_end()),
         Some(path) => {

@@ -127,8 +127,12 @@ fn report(outcome: &Outcome, out: &Path) -> String {
             _ => format!(" (in trials {:.2} to {:.2})", 1.0 - regret.q90, 1.0 - regret.q10),
         };
         lines.push(format!(
-            "skill {:.2}{range}: 1 is as good as pooled data without privacy, 0 no better than the mean of the target",
-            1.0 - regret.mean
+            "skill {:.2}{range}: 1 is as good as pooled data without privacy, 0 no better than the mean of the target{}",
+            1.0 - regret.mean,
+            match study.spec().plan.as_ref().and_then(|plan| plan.skill) {
+                Some((worse, better)) => format!("\n  on the records learned from; planned on new ones: {worse:.2} to {better:.2}"),
+                None => "; on the records learned from".into(),
+            }
         ));
     }
     if let Some(error) = &last.error {

@@ -71,7 +71,7 @@ pub fn parse_number(text: &str, decimal: char) -> Result<f64, String> {
             "\"{text}\" is not a number; correct it, or set data.csv.decimal = \",\" (--decimal for predict) if commas are \
              decimal signs"
         ),
-        _ => format!("\"{text}\" is not a number; correct it or remove the row"),
+        _ => format!("\"{text}\" is not a number; correct it or remove the row (a missing cell is empty)"),
     })
 }
 

@@ -1,10 +1,11 @@
 //! The fitted model: `model.json`, and predictions from it.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use undertone_core::csv_format::{CsvFormat, parse_number};
-use undertone_core::schema::{Cell, ColumnKind, OriginalUnits};
+use undertone_core::schema::{Cell, ColumnKind, OriginalUnits, same_number};
 use undertone_core::study::{DataSpec, Study};
 
 use crate::{DataError, table};
@@ -59,6 +60,13 @@ impl Model {
                 ColumnKind::Number { .. } => None,
             });
             json["categories"] = Value::Object(words.collect());
+            let limits = schema.features.iter().filter_map(|c| Some((c.name.clone(), json!(schema.limits(c)?))));
+            json["limits"] = Value::Object(limits.collect());
+            let filled = schema.features.iter().filter_map(|c| Some((c.name.clone(), json!(schema.filling(c)?))));
+            let filled: Map<String, Value> = filled.collect();
+            if !filled.is_empty() {
+                json["filled"] = Value::Object(filled);
+            }
         }
         if let (Some(average), Some(original)) = (&self.average, &self.average_original) {
             json["average"] = units(original);
@@ -93,6 +101,10 @@ pub struct FittedModel {
     units: OriginalUnits,
     /// The words that each column of words may hold.
     categories: Vec<(String, Vec<String>)>,
+    /// The range in which numbers of a column were learned from.
+    limits: HashMap<String, (f64, f64)>,
+    /// What an empty cell counts as: a number, or the share of each word.
+    filled: HashMap<String, Vec<f64>>,
     /// What is predicted.
     pub target: String,
     /// The labels for a score below and above zero; none for regression.
@@ -104,6 +116,8 @@ pub struct FittedModel {
 pub struct Prediction {
     /// intercept + sum of coefficient times column.
     pub score: f64,
+    /// Cells that were outside the range that the model was learned in, and were moved to its end, as those of the records were.
+    pub moved: usize,
     /// The score's label, for classification.
     pub label: Option<String>,
 }
@@ -124,7 +138,17 @@ impl FittedModel {
         let prediction = &json["prediction"];
         let words = |value: &Value| value.as_array().map(|words| words.iter().filter_map(text).collect());
         let categories = json["categories"].as_object().into_iter().flatten();
+        let numbers = |value: &Value| -> Option<Vec<f64>> { value.as_array()?.iter().map(number).collect() };
+        let ranges = json["limits"].as_object().into_iter().flatten();
+        let filled = json["filled"].as_object().into_iter().flatten();
         Ok(Self {
+            limits: ranges
+                .filter_map(|(name, value)| match numbers(value)?[..] {
+                    [low, high] if low <= high => Some((name.clone(), (low, high))),
+                    _ => None,
+                })
+                .collect(),
+            filled: filled.filter_map(|(name, value)| Some((name.clone(), numbers(value)?))).collect(),
             categories: categories.filter_map(|(name, value)| Some((name.clone(), words(value)?))).collect(),
             units: OriginalUnits {
                 intercept: number(&json["intercept"]).ok_or_else(|| broken("intercept"))?,
@@ -144,10 +168,15 @@ impl FittedModel {
         Some((column, &feature[column.len() + 1..]))
     }
 
+    /// The column of numbers whose empty cells a feature such as "age=missing" tells.
+    fn indicated<'a>(&self, feature: &'a str) -> Option<&'a str> {
+        feature.strip_suffix("=missing").filter(|column| self.filled.contains_key(*column))
+    }
+
     /// The table's columns that the model uses: those of numbers, then those of words.
     fn columns(&self) -> Vec<&str> {
-        let numbers =
-            self.units.coefficients.iter().map(|(feature, _)| feature.as_str()).filter(|f| self.word(f).is_none());
+        let is_number = |feature: &&str| self.word(feature).is_none() && self.indicated(feature).is_none();
+        let numbers = self.units.coefficients.iter().map(|(feature, _)| feature.as_str()).filter(is_number);
         numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
     }
 
@@ -160,32 +189,67 @@ impl FittedModel {
     ) -> Result<(), DataError> {
         let columns = self.columns();
         table::read(data, csv, &columns, &mut |row, place| {
-            let score = self.score(&columns, row).map_err(|message| DataError::new(place(), message))?;
+            let (score, moved) = self.score(&columns, row).map_err(|message| DataError::new(place(), message))?;
             let label = self.labels.as_ref().map(|[below, above]| if score < 0.0 { below } else { above }.clone());
-            each(Prediction { score, label })
+            each(Prediction { score, moved, label })
         })
     }
 
-    fn score(&self, columns: &[&str], row: &[Cell]) -> Result<f64, String> {
+    /// The score of a row, and how many of its cells were moved into the range that was learned.
+    fn score(&self, columns: &[&str], row: &[Cell]) -> Result<(f64, usize), String> {
         let cell = |name: &str| &row[columns.iter().position(|c| *c == name).expect("asked for")];
+        let mut found: HashMap<&str, Option<usize>> = HashMap::new();
         for (column, words) in &self.categories {
-            let found = text(cell(column)).ok_or_else(|| format!("column \"{column}\": the cell is empty; fill it"))?;
-            if !words.contains(&found) {
-                return Err(format!(
-                    "column \"{column}\": \"{found}\" is not one of the words of the model, {words:?}"
-                ));
-            }
+            let place = |message: String| format!("column \"{column}\": {message}");
+            let index = match text(cell(column)) {
+                Some(text) => Some(
+                    index_of(&text, words)
+                        .ok_or_else(|| place(format!("\"{text}\" is not one of the words of the model, {words:?}")))?,
+                ),
+                None if self.filled.contains_key(column) => None,
+                None => return Err(place(EMPTY.into())),
+            };
+            found.insert(column, index);
         }
-        let mut score = self.units.intercept;
+        let (mut score, mut moved) = (self.units.intercept, 0);
         for (feature, coefficient) in &self.units.coefficients {
-            let value = match self.word(feature) {
-                Some((column, word)) => f64::from(text(cell(column)).is_some_and(|found| found == word)),
-                None => number(cell(feature)).map_err(|message| format!("column \"{feature}\": {message}"))?,
+            let value = if let Some((column, word)) = self.word(feature) {
+                let listed = |words: &[String]| words.iter().position(|w| w == word);
+                let (_, words) = self.categories.iter().find(|(name, _)| name == column).expect("it has words");
+                match (found[column], listed(words)) {
+                    (Some(index), at) => f64::from(Some(index) == at),
+                    (None, at) => at.and_then(|at| self.filled[column].get(at).copied()).unwrap_or(0.0),
+                }
+            } else if let Some(column) = self.indicated(feature) {
+                f64::from(is_empty(cell(column)))
+            } else {
+                let cell = cell(feature);
+                match self.filled.get(feature) {
+                    Some(fill) if is_empty(cell) => fill.first().copied().unwrap_or(0.0),
+                    _ => {
+                        let value = number(cell).map_err(|message| format!("column \"{feature}\": {message}"))?;
+                        let (low, high) = self.limits.get(feature).copied().unwrap_or((value, value));
+                        moved += usize::from(value < low || value > high);
+                        value.clamp(low, high)
+                    }
+                }
             };
             score += coefficient * value;
         }
-        Ok(score)
+        Ok((score, moved))
     }
+}
+
+const EMPTY: &str = "the cell is empty; fill it, because the model was learned with missing = \"refuse\"";
+
+fn is_empty(cell: &Cell) -> bool {
+    text(cell).is_none_or(|text| text.is_empty())
+}
+
+/// Which of the words a text is; numbers among them may be written in any form.
+fn index_of(text: &str, words: &[String]) -> Option<usize> {
+    let same = |word: &String| word == text;
+    words.iter().position(same).or_else(|| words.iter().position(|word| same_number(word, text)))
 }
 
 fn text(cell: &Cell) -> Option<String> {
@@ -201,7 +265,7 @@ fn number(cell: &Cell) -> Result<f64, String> {
         Cell::Number(v) => *v,
         Cell::Text(text) => parse_number(text, '.')?,
         Cell::CommaText(text) => parse_number(text, ',')?,
-        Cell::Missing => return Err("the cell is empty; fill it".into()),
+        Cell::Missing => return Err(EMPTY.into()),
     };
     if number.is_finite() { Ok(number) } else { Err(format!("the value is {number}; a finite number is needed")) }
 }

@@ -1,6 +1,7 @@
 //! model.json: written by a study, read back, and used to predict new rows.
 
 use undertone_core::csv_format::CsvFormat;
+use undertone_core::schema::Cell;
 use undertone_core::study::Study;
 use undertone_data::{DataError, FittedModel, Model};
 
@@ -68,4 +69,44 @@ fn tables_with_semicolons_and_decimal_commas_predict_the_same() {
     assert!(error.contains("has no column") && error.contains("--delimiter"), "{error}");
     let error = predict_as(format, "squared", "sex;a=b;age\nf;0,5;50.25\n").unwrap_err().to_string();
     assert!(error.contains("new.csv:2: column \"age\": \"50.25\" is not a number with decimal comma"), "{error}");
+}
+
+/// Whatever a cell holds, a prediction is what the encoded row gives: limits, filled cells, indicators and numbers among words.
+#[test]
+fn predictions_treat_cells_as_learning_does() {
+    let text = "name = \"m\"\nrounds = 1\n[problem]\nloss = \"squared\"\n[data]\nsource = \"folder\"\nrecords = 20\n\
+        features = [\"age\", \"dose\", \"ward\", \"sex\"]\ntarget = \"days\"\nintercept = true\noutside = \"clamp\"\nmissing = \"mean\"\n\
+        indicators = [\"dose\"]\nbounds.age = [0, 100]\nbounds.dose = [0, 1000]\nbounds.days = [0, 60]\n\
+        typical.dose = [100, 20]\ntypical.days = [20, 8]\ntypical.sex = [0.4, 0.6]\n\
+        categories.ward = [\"3\", \"7\", \"9\"]\ncategories.sex = [\"f\", \"m\"]\n\
+        [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
+        [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
+    let study = Study::parse(text, "t").unwrap();
+    let schema = study.spec().schema().unwrap();
+    let w: Vec<f64> = (0..study.features()).map(|p| 0.3 + 0.1 * p as f64).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let (file, data) = (folder.path().join("model.json"), folder.path().join("new.csv"));
+    std::fs::write(&file, Model::new(&study, w.clone(), None).to_json(&study).to_string()).unwrap();
+    let rows = [
+        ["50", "110", "3", "f"],
+        ["-7", "900", "7.0", "m"],
+        ["", "", "", ""],
+        ["200", "3", "9.00", "m"],
+        ["1", " ", "7", ""],
+    ];
+    let table: Vec<String> = rows.iter().map(|row| row.join(",")).collect();
+    std::fs::write(&data, format!("age,dose,ward,sex\n{}\n", table.join("\n"))).unwrap();
+    let mut found = Vec::new();
+    let fitted = FittedModel::read(&file).unwrap();
+    fitted.predict(&data, CsvFormat::default(), |p| Ok(found.push((p.score, p.moved)))).unwrap();
+    let mut x = Vec::new();
+    for (row, (score, _)) in rows.iter().zip(&found) {
+        let mut cells: Vec<Cell> = row.iter().map(|cell| Cell::Text((*cell).into())).collect();
+        cells.push(Cell::Number(20.0));
+        schema.encode(&cells, false, &mut x).unwrap();
+        // The target's typical mean and spread.
+        let expected = 20.0 + 8.0 * x.iter().zip(&w).map(|(x, w)| x * w).sum::<f64>();
+        assert!((score - expected).abs() < 1e-9, "{row:?}: {score} {expected}");
+    }
+    assert_eq!(found.iter().map(|f| f.1).collect::<Vec<_>>(), [0, 2, 0, 2, 0], "cells that were moved");
 }

@@ -170,8 +170,16 @@ impl Outcome {
     /// A client whose file does not hold what the study says; peers would refuse it.
     fn misstated_records(&self) -> Option<String> {
         let check = |k: usize| self.study.check_records(&self.names, k, self.records[k]).err();
-        let error = (0..self.records.len()).find_map(check)?;
-        Some(format!("{}; a peer would refuse this", error.message))
+        if let Some(error) = (0..self.records.len()).find_map(check) {
+            return Some(format!("{}; a peer would refuse this", error.message));
+        }
+        // A mean that is wrong for all together is noticed by no peer alone.
+        let stated = self.study.mean_records().filter(|_| self.study.spec().schema().is_some())?;
+        let mean = self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
+        let off = (mean - stated).abs() > (stated / 10.0).max(1.0);
+        off.then(|| {
+            format!("data.records says {stated:.0} for a client, but the files hold {mean:.0} on average; correct it, and plan again")
+        })
     }
 
     fn explain(&self, caveat: &Caveat) -> String {

@@ -371,6 +371,27 @@ fn stand_ins_have_the_shape_that_is_public() {
 }
 
 #[test]
+fn stand_ins_are_around_what_is_typical() {
+    let known = "[data]\ntypical.age = [60, 5]\ntypical.days = [20, 10]\ntypical.ward = [0.8, 0.1, 0.1]\n";
+    let text =
+        format!("{STAND_IN}[problem]\nloss = \"squared\"\n").replace("[data]\n", known).replace("[30, 40, 50]", "1000");
+    let population = Population::load(&Study::parse(&text, "test").unwrap(), 0).unwrap();
+    let mut x = vec![0.0f64; 4];
+    let (mut sum, mut squares) = ([0.0; 5], 0.0);
+    for k in 0..3 {
+        for j in 0..1000 {
+            let (y, _) = population.records(k).read(j, &mut x);
+            sum.iter_mut().zip([x[0], x[1], x[2], x[3], y]).for_each(|(sum, v)| *sum += v / 3000.0);
+            squares += x[0] * x[0] / 3000.0;
+        }
+    }
+    // In units of the typical spreads; 0.07 is about four standard errors.
+    assert!(sum[0].abs() < 0.07 && (squares - 1.0).abs() < 0.1, "{sum:?} {squares}");
+    assert!(sum[1].abs() < 0.07 && sum[2].abs() < 0.07, "{sum:?}");
+    assert!(sum[4].abs() < 1.0, "the target is not far off either: {sum:?}");
+}
+
+#[test]
 fn the_size_of_w_can_vary_from_draw_to_draw() {
     let text = |spread: &str| {
         format!(

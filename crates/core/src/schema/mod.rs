@@ -168,7 +168,9 @@ impl Column {
     }
 
     fn empty(&self) -> CellError {
-        self.error("the cell is empty; fill it, remove the row, or set data.missing = \"mean\"".into())
+        self.error(
+            "the cell is empty; fill it, remove the row, or, if it is a feature, set data.missing = \"mean\"".into(),
+        )
     }
 
     /// The number of a cell, finite and inside the bounds.
@@ -422,6 +424,33 @@ impl Schema {
                 }
             }
         }
+    }
+
+    /// The range to which numbers of a feature are moved, in the units of the table: its bounds, and with typical values
+    /// [`FEATURE_LIMIT`] spreads around the mean. None for words.
+    pub fn limits(&self, column: &Column) -> Option<(f64, f64)> {
+        let ColumnKind::Number { low, high } = column.kind else { return None };
+        Some(match (column.mean_and_spread(), self.scaling) {
+            (Some((mean, spread)), Scaling::Bounds) => {
+                (low.max(mean - FEATURE_LIMIT * spread), high.min(mean + FEATURE_LIMIT * spread))
+            }
+            _ => (low, high),
+        })
+    }
+
+    /// What an empty cell of a feature counts as, in the units of the table: a number, or the share of each word. None where empty
+    /// cells are refused.
+    pub fn filling(&self, column: &Column) -> Option<Vec<f64>> {
+        let fill = match &column.kind {
+            ColumnKind::Number { low, high } => match self.scaling {
+                Scaling::None => vec![low + (high - low) / 2.0],
+                _ => vec![centre(column, self.scaling).0],
+            },
+            ColumnKind::Category(words) => {
+                (0..words.len()).map(|i| column.share(i).unwrap_or(1.0 / words.len() as f64)).collect()
+            }
+        };
+        (self.missing == Missing::Mean).then_some(fill)
     }
 
     /// What a change of 1 in the learned target is in the units of the table.

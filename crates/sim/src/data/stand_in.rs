@@ -1,13 +1,14 @@
 //! Records in the form of a study's, drawn from the public facts about its columns.
 //!
 //! Planning must not read the records. Only the schema is known: every number is inside its bounds, every
-//! word on its list. Numbers are drawn with a third of the half-width as standard deviation around the middle, words evenly;
-//! the target follows from them by an unknown linear rule and noise, and is moved into its bounds.
+//! word on its list. Numbers are drawn around their typical mean with their typical spread, or with a third of the half-width as standard deviation
+//! around the middle of the bounds, words by their typical shares, or evenly; the target follows from them by an unknown linear rule and noise, and is
+//! moved into its bounds.
 
 use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 use undertone_core::privacy::Stream;
-use undertone_core::schema::{Cell, ColumnKind, Schema};
+use undertone_core::schema::{Cell, Column, ColumnKind, Schema};
 use undertone_data::Loaded;
 
 use super::{DATA, TRUTH};
@@ -51,10 +52,13 @@ impl<'a> StandInLaw<'a> {
                         let normal: f64 = StandardNormal.sample(&mut rng);
                         let stray = (SPREAD * normal).clamp(-1.0, 1.0);
                         signal += weight * stray / SPREAD;
-                        cells.push(Cell::Number(within(*low, *high, stray)));
+                        cells.push(Cell::Number(place(column, *low, *high, stray)));
                     }
                     ColumnKind::Category(words) => {
-                        let index = rng.random_range(0..words.len());
+                        let index = match &column.typical {
+                            Some(shares) => weighted(shares, rng.random()),
+                            None => rng.random_range(0..words.len()),
+                        };
                         // Evenly spaced in one direction; any rule would do.
                         signal += weight * (2.0 * index as f64 / (words.len() - 1) as f64 - 1.0);
                         cells.push(Cell::Text(words[index].as_str().into()));
@@ -75,9 +79,30 @@ impl<'a> StandInLaw<'a> {
         match (&self.schema.target.kind, self.classification) {
             (ColumnKind::Category(words), _) => Cell::Text(words[usize::from(stray > 0.0)].as_str().into()),
             (ColumnKind::Number { low, high }, true) => Cell::Number(if stray > 0.0 { *high } else { *low }),
-            (ColumnKind::Number { low, high }, false) => Cell::Number(within(*low, *high, stray.clamp(-1.0, 1.0))),
+            (ColumnKind::Number { low, high }, false) => {
+                Cell::Number(place(&self.schema.target, *low, *high, stray.clamp(-1.0, 1.0)))
+            }
         }
     }
+}
+
+/// The number of a column at this distance from its middle, where a spread is [`SPREAD`].
+fn place(column: &Column, low: f64, high: f64, stray: f64) -> f64 {
+    match column.typical.as_deref() {
+        Some(&[mean, spread]) => (mean + spread * stray / SPREAD).clamp(low, high),
+        _ => within(low, high, stray),
+    }
+}
+
+/// Which of some shares, added up one after the other, reaches `at` of their sum.
+fn weighted(shares: &[f64], at: f64) -> usize {
+    let total: f64 = shares.iter().sum();
+    let mut sum = 0.0;
+    let reached = |share: &f64| {
+        sum += share;
+        sum > at * total
+    };
+    shares.iter().position(reached).unwrap_or(shares.len() - 1)
 }
 
 /// The number at `share` of the way from the middle of [low, high] to one of its ends.
