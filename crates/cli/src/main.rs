@@ -116,12 +116,20 @@ fn with_bar<T>(name: &str, work: impl FnOnce(&dyn Watch) -> T) -> T {
     result
 }
 
-/// Plans with a bar, and with one line for those who see none.
+/// Plans with a bar, and for those who see none with one line, once the study was found to be possible.
 fn planning<T>(work: impl FnOnce(&dyn Watch) -> T) -> T {
-    if !std::io::stderr().is_terminal() {
-        eprintln!("note: planning on made-up data sets of this shape; seconds for most studies");
-    }
-    with_bar("planning", work)
+    let told = std::sync::Once::new();
+    let blind = !std::io::stderr().is_terminal();
+    with_bar("planning", |bar| {
+        work(&|share: f64| {
+            if blind {
+                told.call_once(|| {
+                    eprintln!("note: planning on made-up data sets of this shape; seconds for most studies")
+                });
+            }
+            bar.progress(share);
+        })
+    })
 }
 
 /// The first of `name`, `name`-2, `name`-3, ... that is free.

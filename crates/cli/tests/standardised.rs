@@ -33,12 +33,14 @@ fn standardising_peers_and_simulator_agree_to_the_last_bit() {
 /// Moments and rounds are two entries of one ledger, which together cost what the study says; a peer that is killed comes back.
 #[test]
 fn moments_are_recorded_charged_and_survive_a_kill() {
-    let consortium = standardising(3, 400, "secure");
+    let consortium = standardising(3, 1500, "secure");
     let refused = consortium.command(0).args(["--max-epsilon", "2.9"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(errors(&refused).contains("would have spent epsilon 3.0000"), "{}", errors(&refused));
     let mut children = consortium.spawn_all(&["--max-epsilon", "3"]);
+    // In the middle of the rounds: what they spent already must not be counted a second time as what is still to come.
     until("rounds", || std::fs::read_to_string(consortium.log(1)).is_ok_and(|log| log.contains("standardised")));
+    until("more rounds", || consortium.round(1).is_some_and(|round| round >= 150));
     children[1].kill().unwrap();
     children[1].wait().unwrap();
     children[1] = consortium.spawn(1, &["--max-epsilon", "3"]);
@@ -56,6 +58,46 @@ fn moments_are_recorded_charged_and_survive_a_kill() {
         assert_eq!(show["studies"].as_array().unwrap().len(), 2);
         assert!((show["epsilon"].as_f64().unwrap() / epsilon - 1.0).abs() < 1e-6, "{show}");
     }
+}
+
+/// The map is made once. Whatever the peer is told about the moments later, its rounds are not begun a second time.
+#[test]
+fn the_map_is_made_once() {
+    let consortium = standardising(3, 30, "secure");
+    wait(&consortium, &mut consortium.spawn_all(&[]));
+    let moments = std::fs::read_dir(consortium.state(0)).unwrap().map(|entry| entry.unwrap().path());
+    let moments = moments.into_iter().find(|path| path.to_string_lossy().contains("trial-moments")).unwrap();
+    assert!(!moments.join("model.json").exists(), "moments are no model");
+    let again = || consortium.command(0).output().unwrap();
+    let studies = || {
+        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(0)).output().unwrap();
+        serde_json::from_slice::<Value>(&show.stdout).unwrap()["studies"].as_array().unwrap().len()
+    };
+    let output = again();
+    assert!(output.status.success(), "{}", errors(&output));
+    assert_eq!(studies(), 2);
+    let map = std::fs::read(moments.join("map")).unwrap();
+    std::fs::write(moments.join("map"), &map[1..]).unwrap();
+    let output = again();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("map: is damaged"), "{}", errors(&output));
+}
+
+/// A row that only the rounds would refuse is found before the moments are paid for.
+#[test]
+fn an_empty_target_is_refused_before_the_moments() {
+    let consortium = standardising(2, 30, "secure");
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    std::fs::write(consortium.path("study.toml"), study.replace("[graph]", "missing = \"mean\"\n[graph]")).unwrap();
+    let data = std::fs::read_to_string(consortium.path("data/peer0.csv")).unwrap();
+    let (head, rest) = data.split_once("\n").unwrap();
+    let (row, rest) = rest.split_once("\n").unwrap();
+    let emptied = format!("{},", row.rsplit_once(',').unwrap().0);
+    std::fs::write(consortium.path("data/peer0.csv"), format!("{head}\n{emptied}\n{rest}")).unwrap();
+    let output = consortium.command(0).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(errors(&output).contains("peer0.csv:2: column \"y\": the cell is empty"), "{}", errors(&output));
+    assert!(!consortium.state(0).exists(), "nothing was begun");
 }
 
 /// A file with other records than agreed is refused before anything is sent.

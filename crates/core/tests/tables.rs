@@ -262,6 +262,18 @@ fn what_cannot_be_standardised_is_refused() {
     refused(&STUDY.replace("threshold = 0.5", "threshold = 0.5\nweights = \"clients\""), "weights = \"records\"");
     refused(&STUDY.replace("standardise = 0.1", "standardise = 1"), "strictly between 0 and 1");
     refused(&STUDY.replace("[graph]", "scaling = \"none\"\n[graph]"), "data.scaling is \"none\"");
+    let stamps = "bounds.age = [1700000000, 1700000002]";
+    refused(&STUDY.replace("bounds.age = [0, 100]", stamps), "too far from zero for their width");
+}
+
+/// Columns whose names look like those of other columns' moments.
+#[test]
+fn columns_may_have_any_names() {
+    let text = STUDY.replace("\"age\"", "\"age\", \"age^2\", \"age (mean)\"").replace(
+        "bounds.age = [0, 100]",
+        "bounds.age = [0, 100]\nbounds.\"age^2\" = [0, 10000]\nbounds.\"age (mean)\" = [0, 100]",
+    );
+    assert!(study(&text).moments().is_some());
 }
 
 #[test]
@@ -281,6 +293,7 @@ fn typical_values_and_missing_cells_are_checked() {
         refused(&STUDY.replace("[graph]", &format!("{line}\n[graph]")), word);
     }
     refused(&STUDY.replace("[\"f\", \"m\"]", "[3, \"3.0\"]"), "3 and 3.0 are the same");
+    refused(&STUDY.replace("[\"f\", \"m\"]", "[\"f \", \"m\"]"), "a word with spaces around it");
 }
 
 /// A file that does not hold what was agreed is refused with both numbers.

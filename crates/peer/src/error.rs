@@ -113,6 +113,16 @@ pub enum KeyError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StateError {
+    /// What private standardisation found cannot be read.
+    #[error(
+        "is damaged, so it is not known how the columns were standardised; restore it from a backup, or start a new study under another name"
+    )]
+    MapDamaged,
+    /// What private standardisation found is gone.
+    #[error(
+        "is missing, but the ledger shows that rounds were made with it; restore it from a backup, or start a new study under another name"
+    )]
+    MapLost,
     /// The folder could not be made, written, locked or listed.
     #[error("the state folder {what} ({source})")]
     Io {

@@ -29,6 +29,7 @@ mod conversation;
 mod error;
 pub mod keys;
 mod limit;
+mod map;
 pub mod metrics;
 mod network;
 mod results;

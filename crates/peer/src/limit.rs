@@ -10,11 +10,20 @@ pub(crate) struct Claim<'a> {
     /// What it spends.
     pub budget: Option<&'a ClientBudget>,
     /// What will be spent after it, for the same purpose.
-    pub later: Rho,
+    pub later: Option<Later>,
     /// Whether its noise is safe.
     pub is_protected: bool,
     /// The hash of its digest.
     pub study: &'a [u8; 32],
+}
+
+/// A study that follows this one.
+#[derive(Clone, Copy)]
+pub(crate) struct Later {
+    /// All that it spends.
+    pub rho: Rho,
+    /// The hash of its digest, if that is known already. What it has spent so far is then part of `rho`.
+    pub study: Option<[u8; 32]>,
 }
 
 impl Claim<'_> {
@@ -30,10 +39,12 @@ impl Claim<'_> {
         if !self.is_protected || ledger.is_some_and(|l| l.spent().is_none()) {
             return Err(LimitError::Rehearsal);
         }
-        let others = runs.iter().filter(|r| r.begin.study != *self.study).fold(Rho::ZERO, |sum, r| sum.plus(r.spent));
-        let left = limit_rho - others.get() - self.later.get();
+        let later = self.later.map_or(Rho::ZERO, |later| later.rho);
+        let is_own = |study: &[u8; 32]| study == self.study || self.later.and_then(|l| l.study) == Some(*study);
+        let others = runs.iter().filter(|r| !is_own(&r.begin.study)).fold(Rho::ZERO, |sum, r| sum.plus(r.spent));
+        let left = limit_rho - others.get() - later.get();
         if !budget.fits(left) {
-            let all = others.plus(budget.promised()).plus(self.later);
+            let all = others.plus(budget.promised()).plus(later);
             let total = budget.accountant().epsilon(all, delta).get();
             return Err(LimitError::Exceeded { limit, total, delta: delta.get() });
         }

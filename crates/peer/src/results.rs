@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use undertone_core::ledger::Disk;
 use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::Rho;
+use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
 use undertone_data::{Model, mean};
 
@@ -33,15 +34,20 @@ pub(crate) struct Results<'a> {
 }
 
 impl Results<'_> {
-    /// model.json, and the frames it is computed from.
+    /// model.json, and the frames it is computed from. Of moments only these.
     pub fn write_model<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
-        let finals = node.finals();
-        let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
-        let model = Model::new(self.study, mean(&flat, self.study.features()), None);
-        let mut json = model.to_json(self.study);
-        let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
-        json["clients"] = json!(names);
-        write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
+        // Moments are no model.
+        let is_model =
+            self.study.spec().schema().is_none_or(|schema| !matches!(schema.scaling, Scaling::Moments { .. }));
+        if is_model {
+            let finals = node.finals();
+            let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
+            let model = Model::new(self.study, mean(&flat, self.study.features()), None);
+            let mut json = model.to_json(self.study);
+            let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
+            json["clients"] = json!(names);
+            write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
+        }
         let mut frames = Vec::new();
         for frame in node.final_frames() {
             frames.extend((frame.len() as u32).to_le_bytes());

@@ -11,11 +11,12 @@ use undertone_core::node::{Node, NodeSetup, OnLoss, Roster, RosterError};
 use undertone_core::privacy::Rho;
 use undertone_core::study::Study;
 use undertone_core::watch::Cancel;
-use undertone_data::{DataError, Encoder, Loaded, MemoryTable, mean};
+use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
-use crate::limit::Claim;
+use crate::limit::{Claim, Later};
+use crate::map::Map;
 use crate::metrics::{Metrics, Standing};
 use crate::network;
 use crate::results::{Results, read_finals};
@@ -129,29 +130,40 @@ pub struct Report {
     pub seconds: f64,
     /// The last releases that are here, with their authors.
     finals: Vec<(u32, Vec<f64>)>,
-    features: usize,
+    /// Whether it was asked to end at all.
+    stopped: bool,
 }
 
 /// Runs a peer until the study is finished, it is interrupted, or it must stop.
 ///
 /// A study that standardises its columns privately is run in two: first the moments, whose last releases all peers pass on
 /// to each other, then the study with the typical values that follow from them. These are part of its digest, so peers that hold different
-/// ones do not learn together.
+/// ones do not learn together. They are written down before the first round of the second and read from there ever after: releases
+/// that arrive later must not start it anew, which would spend its budget twice.
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
     let study = &options.study;
-    let Some(moments) = study.moments() else { return run_stage(options, study, Rho::ZERO, observe) };
+    let Some(moments) = study.moments() else { return run_stage(options, study, None, observe) };
     let name = peer_name(study, options)?;
-    let later = study.client_budget(&name).map_or(Rho::ZERO, |budget| budget.promised());
-    let stage = run_stage(options, &Arc::new(moments), later, observe)?;
-    if stage.interrupted {
+    // A row that only the study itself refuses must not be found after the moments were paid for.
+    options.data.load(study, &name)?;
+    let map = Map::of(&options.state, study, &moments)?;
+    let later = Later {
+        rho: study.client_budget(&name).map_or(Rho::ZERO, |budget| budget.promised()),
+        study: map.fitted()?.map(|fitted| fitted.digest().whole()),
+    };
+    let mut stage = run_stage(options, &Arc::new(moments), Some(later), observe)?;
+    if stage.stopped {
+        stage.interrupted = true;
         return Ok(stage);
     }
-    let divisor = study.mean_records().expect("the roster refuses a study without it");
-    let released = stage.finals.iter().map(|(_, values)| &values[..]).collect::<Vec<_>>().concat();
-    let mean = mean(&released, stage.features);
-    let study = study.standardised(&mean, stage.finals.len(), divisor)?;
-    tracing::info!(clients = stage.finals.len(), "the columns are standardised by what they released");
-    run_stage(options, &Arc::new(study), Rho::ZERO, observe)
+    let fitted = match map.fitted()? {
+        Some(fitted) => fitted,
+        None => {
+            tracing::info!(clients = stage.finals.len(), "the columns are standardised by what they released");
+            map.keep(&stage.finals)?
+        }
+    };
+    run_stage(options, &Arc::new(fitted), None, observe)
 }
 
 /// The name of this peer in a study.
@@ -166,7 +178,7 @@ fn peer_name(study: &Study, options: &Options) -> Result<String, PeerError> {
 fn run_stage(
     options: &Options,
     study: &Arc<Study>,
-    later: Rho,
+    later: Option<Later>,
     observe: &mut dyn FnMut(Update),
 ) -> Result<Report, PeerError> {
     let started = Instant::now();
@@ -222,9 +234,9 @@ fn run_stage(
             results.write_model(&node)?;
         }
         let statement = results.write_statement(&node, options.rehearsal)?;
-        let interrupted = interrupted && !complete;
         let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
-        Ok(Report { folder: folder.clone(), statement, interrupted, seconds, finals, features: study.features() })
+        let (stopped, interrupted) = (interrupted, interrupted && !complete);
+        Ok(Report { folder: folder.clone(), statement, interrupted, seconds, finals, stopped })
     });
     // Also after an error: the frames sent before it must still arrive.
     network.join();

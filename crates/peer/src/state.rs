@@ -136,12 +136,17 @@ impl StateFolder {
 
     /// The folder for the result of a study, which is made when the ledger knows the study.
     pub fn results(&self, name: &str, study: &[u8; 32]) -> PathBuf {
-        let plain: String =
-            name.chars().map(|c| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' }).take(60).collect();
-        let hash = hex::encode(&study[..4]);
-        let plain = plain.trim_matches('-');
-        self.path.join(if plain.is_empty() { format!("study-{hash}") } else { format!("{plain}-{hash}") })
+        results_folder(&self.path, name, study)
     }
+}
+
+/// The folder for the results of a study.
+pub(crate) fn results_folder(state: &Path, name: &str, study: &[u8; 32]) -> PathBuf {
+    let plain: String =
+        name.chars().map(|c| if c.is_alphanumeric() || "-_".contains(c) { c } else { '-' }).take(60).collect();
+    let hash = hex::encode(&study[..4]);
+    let plain = plain.trim_matches('-');
+    state.join(if plain.is_empty() { format!("study-{hash}") } else { format!("{plain}-{hash}") })
 }
 
 /// The contents of the ledger in a state folder, without locking the folder; `None` if nothing was recorded yet.

@@ -55,13 +55,14 @@ impl Schema {
         columns.flat_map(|column| self.moment_names_of(column)).collect()
     }
 
+    /// The kind comes last in each name, so they differ as the names of the columns do.
     fn moment_names_of(&self, column: &Column) -> Vec<String> {
         match &column.kind {
             ColumnKind::Number { .. } => {
-                let square = column.typical.is_none().then(|| format!("{}^2", column.name));
-                std::iter::once(column.name.clone()).chain(square).collect()
+                let square = column.typical.is_none().then(|| format!("{} (square)", column.name));
+                std::iter::once(format!("{} (mean)", column.name)).chain(square).collect()
             }
-            ColumnKind::Category(_) => self.names_of(column),
+            ColumnKind::Category(_) => self.names_of(column).iter().map(|name| format!("{name} (share)")).collect(),
         }
     }
 
@@ -72,9 +73,12 @@ impl Schema {
         (words.len() - self.spread(words).len()..words.len()).map(|i| (i, expected(i))).collect()
     }
 
-    /// The moments of the cell of the target.
+    /// The moments of the cell of the target, which is never filled.
     pub(super) fn push_target_moments(&self, cell: &Cell, z: &mut Vec<f64>) -> Result<(), CellError> {
         let first = z.len();
+        if self.is_filled(cell) {
+            return Err(self.target.empty());
+        }
         self.push_moments(&self.target, cell, TARGET_LIMIT, z)?;
         z[first..].iter_mut().for_each(|moment| *moment *= TARGET_WEIGHT);
         Ok(())

@@ -128,7 +128,13 @@ impl StudySpec {
             Some(_) if self.weights == Weights::Clients => refuse(
                 "needs problem.weights = \"records\", so that all clients release alike; write that, or remove it",
             ),
-            Some(_) => Ok(()),
+            Some(schema) => match schema.features.iter().chain([&schema.target]).find(|column| is_far_off(column)) {
+                Some(column) => {
+                    let reason = "has bounds too far from zero for their width to be standardised; subtract a constant from the column";
+                    Err(StudyError::at(format!("data.bounds.{}", column.name), reason))
+                }
+                None => Ok(()),
+            },
         }
     }
 
@@ -403,6 +409,14 @@ fn check_indicator(column: &Column, missing: Missing) -> Result<(), StudyError> 
     Err(StudyError::at("data.indicators", format!("names \"{}\", which {reason}", column.name)))
 }
 
+/// Whether the spread that moments give to a column, a hundredth of its bounds or more, could lose all digits.
+fn is_far_off(column: &Column) -> bool {
+    match column.kind {
+        ColumnKind::Number { low, high } => high - low < 1e-6 * low.abs().max(high.abs()),
+        ColumnKind::Category(_) => false,
+    }
+}
+
 /// Whether the columns can be learned from with this loss.
 pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyError> {
     let mut names: Vec<String> = schema.features.iter().map(|column| column.name.clone()).collect();
@@ -424,6 +438,10 @@ pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyEr
                     let message = format!("= [{low}, {high}] is not possible; {}", toml::BOUNDS);
                     return Err(StudyError::at(format!("data.bounds.{}", column.name), message));
                 }
+            }
+            ColumnKind::Category(words) if words.iter().any(|word| word.trim() != word) => {
+                let message = "lists a word with spaces around it; remove them, cells are read without";
+                return Err(StudyError::at(format!("data.categories.{}", column.name), message));
             }
             ColumnKind::Category(words) if words.len() < 2 || !distinct(words) || numbers_repeat(words) => {
                 let message = "must list at least two different words (3 and 3.0 are the same)";
