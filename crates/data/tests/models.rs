@@ -98,7 +98,11 @@ fn predictions_treat_cells_as_learning_does() {
     std::fs::write(&data, format!("age,dose,ward,sex\n{}\n", table.join("\n"))).unwrap();
     let mut found = Vec::new();
     let fitted = FittedModel::read(&file).unwrap();
-    fitted.predict(&data, CsvFormat::default(), |p| Ok(found.push((p.score, p.moved)))).unwrap();
+    let each = |p: undertone_data::Prediction| {
+        found.push((p.score, p.moved));
+        Ok(())
+    };
+    fitted.predict(&data, CsvFormat::default(), each).unwrap();
     let mut x = Vec::new();
     for (row, (score, _)) in rows.iter().zip(&found) {
         let mut cells: Vec<Cell> = row.iter().map(|cell| Cell::Text((*cell).into())).collect();
