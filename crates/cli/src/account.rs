@@ -1,7 +1,7 @@
 //! `undertone account`: privacy questions without a study.
 
 use serde_json::{Map, Value, json};
-use undertone_core::privacy::{Accountant, Budget, Delta, Epsilon, Rho, Schedule};
+use undertone_core::privacy::{Accountant, Budget, Delta, Epsilon, Rho, Schedule, Trust, TrustError};
 
 use crate::{Failure, digits, print};
 
@@ -32,6 +32,18 @@ pub struct Arguments {
     #[arg(long, value_name = "t", default_value_t = 1.0)]
     tau: f64,
 
+    /// Number of clients, with --colluders: what does it cost if all others collude?
+    #[arg(long, value_name = "K", requires = "colluders")]
+    clients: Option<usize>,
+
+    /// At most so many of the clients pool what they know; noise is then masked
+    #[arg(long, value_name = "Q", requires = "clients")]
+    colluders: Option<usize>,
+
+    /// How near own noise is to the least that masks allow, above 1/(K-Q) and at most 0.995; in the middle unless given
+    #[arg(long, value_name = "THETA", requires = "colluders", allow_negative_numbers = true)]
+    theta: Option<f64>,
+
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
@@ -45,7 +57,17 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             arguments.tau
         )));
     }
-    let answer = match (arguments.rho_total, arguments.epsilon, arguments.phi1) {
+    let trust = match (arguments.clients, arguments.colluders) {
+        (Some(clients), Some(colluders)) => {
+            let key = |e: TrustError| match e {
+                TrustError::Share { .. } => format!("--theta {e}"),
+                _ => format!("--colluders {e}"),
+            };
+            Some(Trust::new(clients, colluders, arguments.theta).map_err(|e| Failure::input(key(e)))?)
+        }
+        _ => None,
+    };
+    let mut answer = match (arguments.rho_total, arguments.epsilon, arguments.phi1) {
         (Some(rho), _, _) => {
             let rho = Rho::new(rho).map_err(Failure::input)?;
             of_rho(rho, delta)
@@ -62,7 +84,37 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         _ => unreachable!("clap requires one of them"),
     };
+    if let Some(trust) = trust {
+        add_trust(&mut answer, &trust, delta)?;
+    }
     if arguments.json { print(&answer.to_string()) } else { print(&table(&answer)) }
+}
+
+/// What is known of a study with masks: the scales of noise, relative to those without trust, and what remains if all others collude.
+fn add_trust(answer: &mut Value, trust: &Trust, delta: Delta) -> Result<(), Failure> {
+    let (own, mask) = trust.variances();
+    // Own noise alone is worth sigma_loc^2/sigma_min^2 times the rho.
+    let alone = |accountant: Accountant| {
+        let total = &answer["rho_total"];
+        let rho = total.as_f64().or_else(|| total[accountant.name()].as_f64()).expect("every answer has a rho");
+        let rho = Rho::new(rho / own * (1.0 + 1e-12)).map_err(Failure::input)?;
+        Ok(accountant.epsilon(rho, delta).get())
+    };
+    let all = each(alone)?;
+    let unmasked = 1.0 / trust.clients() as f64;
+    for (key, value) in [
+        ("clients", json!(trust.clients())),
+        ("colluders", json!(trust.colluders())),
+        ("theta", json!(trust.theta())),
+        ("own_noise", json!(own.sqrt())),
+        ("one_mask", json!(mask.sqrt())),
+        ("noise_in_mean", json!((trust.mean_variance(trust.clients()) / unmasked).sqrt())),
+        ("noise_in_mean_if_one_is_lost", json!((trust.mean_variance(trust.clients() - 1) / unmasked).sqrt())),
+        ("all_collude", all),
+    ] {
+        answer[key] = value;
+    }
+    Ok(())
 }
 
 /// One number per accountant.
@@ -96,8 +148,12 @@ fn of_epsilon(epsilon: Epsilon, delta: Delta, arguments: &Arguments) -> Result<V
 /// The plain numbers in one line, then a column for every question and a row for every accountant.
 fn table(answer: &Value) -> String {
     let fields = answer.as_object().expect("an answer is an object");
-    let given: Vec<String> =
-        fields.iter().filter(|(_, v)| v.is_number()).map(|(key, value)| format!("{key} = {value}")).collect();
+    let is_noise = |key: &str| key.contains("noise") || key.contains("mask");
+    let given: Vec<String> = fields
+        .iter()
+        .filter(|(key, v)| v.is_number() && !is_noise(key))
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect();
     let asked: Vec<(&String, &Value)> = fields.iter().filter(|(_, v)| v.is_object()).collect();
     let mut lines = vec![given.join(", "), String::new()];
     let head: String = asked.iter().map(|(key, _)| format!("{key:>16}")).collect();
@@ -106,9 +162,27 @@ fn table(answer: &Value) -> String {
         let name = accountant.name();
         let row: String = asked
             .iter()
-            .map(|(key, v)| format!("{:>16}", digits(v[name].as_f64().unwrap_or(f64::NAN), *key == "epsilon")))
+            .map(|(key, v)| {
+                format!(
+                    "{:>16}",
+                    digits(v[name].as_f64().unwrap_or(f64::NAN), ["epsilon", "all_collude"].contains(&&***key))
+                )
+            })
             .collect();
         lines.push(format!("{name:<12}{row}"));
+    }
+    if let (Some(own), Some(mask)) = (fields.get("own_noise"), fields.get("one_mask")) {
+        let number = |value: &Value| format!("{:.4}", value.as_f64().unwrap_or(f64::NAN));
+        let after = |key: &str| number(&fields[key]);
+        lines.push(format!(
+            "\nall_collude: the epsilon that own noise alone is worth, if all other clients pool what they know\n\
+             noise, relative to that of a study that trusts nobody: own {}, each mask {}, in the mean over all clients {}, \
+             and {} if one of them is lost",
+            number(own),
+            number(mask),
+            after("noise_in_mean"),
+            after("noise_in_mean_if_one_is_lost")
+        ));
     }
     lines.join("\n")
 }

@@ -15,7 +15,7 @@ use undertone_core::study::{Document, Study};
 use undertone_data::{Encoder, table};
 use undertone_peer::run::{self, Options, Report, Source, Started, Update};
 use undertone_peer::state::PLANNED;
-use undertone_peer::{Cancel, PeerError, keys};
+use undertone_peer::{Cancel, OwnerLimits, PeerError, keys};
 
 use crate::{Failure, digits, print, study};
 
@@ -52,6 +52,10 @@ pub struct Arguments {
     /// Refuse a study after which all studies with this data together would have spent more, at the smallest delta of them
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     max_epsilon: Option<f64>,
+
+    /// The same for the case that all others collude, whatever the studies assume
+    #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
+    max_epsilon_alone: Option<f64>,
 
     /// Serve metrics for Prometheus at this address, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDR")]
@@ -172,7 +176,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             Loss::Wait => OnLoss::Wait,
             Loss::Drop => OnLoss::Drop(arguments.patience),
         },
-        max_epsilon: arguments.max_epsilon,
+        limits: OwnerLimits { epsilon: arguments.max_epsilon, alone: arguments.max_epsilon_alone },
         rehearsal: arguments.rehearsal,
         metrics: arguments.metrics,
         until_input_ends: arguments.until_input_ends,
@@ -281,11 +285,19 @@ fn summary(report: &Report) -> String {
     }
     text += &if statement["protected"].as_bool() == Some(true) {
         format!(
-            "privacy spent: epsilon {} at delta {:e}, rho {}; with all studies of this data: epsilon {}",
+            "privacy spent: epsilon {} at delta {:e}, rho {}; with all studies of this data: epsilon {}{}",
             number(&statement["epsilon"]),
             statement["delta"].as_f64().unwrap_or_default(),
             number(&statement["rho"]),
-            number(&statement["epsilon_of_all_studies_with_this_data"])
+            number(&statement["epsilon_of_all_studies_with_this_data"]),
+            match statement["colluders"].as_u64() {
+                Some(colluders) => format!(
+                    "\n  as long as no more than {colluders} of the other parties pool what they know; if all do: epsilon {}, with all studies {}",
+                    number(&statement["epsilon_if_all_others_collude"]),
+                    number(&statement["epsilon_of_all_studies_if_all_others_collude"])
+                ),
+                None => String::new(),
+            }
         )
     } else {
         "NOT PRIVATE: a rehearsal without safe noise".into()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use undertone_core::study::{Study, StudySpec};
-use undertone_plan::{self as plan, Plan, Regret, Row};
+use undertone_plan::{self as plan, Plan, Regret, Row, TrustRow};
 use undertone_sim::burden::burden;
 
 use crate::{Failure, digits, planning, print, study};
@@ -48,7 +48,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(failed)?;
     file.write_all(found_from_anywhere(&plan.recommended().study, arguments)?.to_toml().as_bytes()).map_err(failed)?;
-    print(&if arguments.json { as_json(&plan, &out).to_string() } else { report(&plan, &out) })
+    let spec = document.spec().map_err(Failure::input)?;
+    let trust = match spec.privacy.is_some_and(|privacy| privacy.colluders.is_some()) {
+        true => planning(|watch| plan::trust(&spec, &plan, watch)).map_err(study::failed)?,
+        false => Vec::new(),
+    };
+    print(&if arguments.json { as_json(&plan, &trust, &out).to_string() } else { report(&plan, &trust, &out) })
 }
 
 /// A study that is written elsewhere must still find its data.
@@ -68,7 +73,7 @@ fn free_file(study: &Path) -> PathBuf {
     names.map(|name| folder.join(name)).find(|path| !path.exists()).expect("the numbers do not end")
 }
 
-fn report(plan: &Plan, out: &Path) -> String {
+fn report(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
     let study = &plan.recommended().study;
     let (clients, features) = (plan.graph.clients(), study.features());
     let degrees: Vec<usize> = (0..clients).map(|k| plan.graph.degree(k)).collect();
@@ -114,6 +119,13 @@ fn report(plan: &Plan, out: &Path) -> String {
                 by.join(", "),
                 privacy.accountant().name()
             );
+            if let (Some(colluders), Some(alone)) = (privacy.colluders(), plan.epsilon_alone()) {
+                let _ = writeln!(
+                    text,
+                    "           as long as at most {colluders} of the {clients} clients pool what they know; if all others of a client do: epsilon {}",
+                    digits(alone, true)
+                );
+            }
         }
         _ => text += "budget     none: privacy is off, and nothing below is private\n",
     }
@@ -124,8 +136,9 @@ fn report(plan: &Plan, out: &Path) -> String {
         bytes(all)
     );
     text += &expectation(plan);
+    text += &worth(plan, trust);
     let each: Vec<usize> = (0..clients).map(|k| plan.records[k % plan.records.len()]).collect();
-    if let Some(burden) = study.privacy().and_then(|_| burden(&each, study.spec().weights)) {
+    if let Some(burden) = study.privacy().and_then(|_| burden(&each, study.spec())) {
         let _ = writeln!(text, "\n{}", burden.sentence(|k| plan.names.get(k).into_owned(), &each));
     }
     text += &noise(plan, plan.recommended());
@@ -157,6 +170,38 @@ fn expectation(plan: &Plan) -> String {
             skill(median),
             skill(q10),
             row.parameters.text()
+        );
+    }
+    text
+}
+
+/// What trust is worth.
+fn worth(plan: &Plan, rows: &[TrustRow]) -> String {
+    let clients = plan.graph.clients();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let losses = plan.recommended().study.spec().plan.as_ref().and_then(|plan| plan.losses).unwrap_or(1);
+    let mut text = format!(
+        "\nwhat trust is worth: {} if at most so many of the {clients} clients pool what they know{}\n\n\
+         colluders           skill               median loss\n",
+        title(plan.recommended()),
+        match losses {
+            0 => String::new(),
+            1 => ", and one client is lost on the way in half of the sets".into(),
+            some => format!(", and {some} clients are lost on the way in half of the sets"),
+        }
+    );
+    let stated = plan.recommended().study.privacy().and_then(|privacy| privacy.colluders());
+    for TrustRow { colluders, regret: Regret { q10, median, q90, .. } } in rows {
+        let who = colluders.map_or("all".into(), |q| q.to_string());
+        let _ = writeln!(
+            text,
+            "{who:<19}{:>5} {:>5} {:>5}   {median:.4}{}",
+            skill(*q90),
+            skill(*median),
+            skill(*q10),
+            if *colluders == stated { "   this study" } else { "" }
         );
     }
     text
@@ -196,17 +241,20 @@ fn verdict(median: f64, worse: f64) -> &'static str {
 fn noise(plan: &Plan, row: &Row) -> String {
     let rounds = plan.noise(row);
     let (Some(first), Some(last)) = (rounds.first(), rounds.last()) else { return String::new() };
+    let masked = first.masks > 0.0;
     let mut text = format!(
         "\nnoise of {}: {} of {} rounds are data rounds and are noised, the others cost nothing\n\
-         \x20 round     phi          sigma per coordinate\n",
+         \x20 round     phi          sigma per coordinate{}\n",
         row.algorithm,
         rounds.len(),
-        row.study.rounds()
+        row.study.rounds(),
+        if masked { ", and of all masks of a client, which cancel between the clients" } else { "" }
     );
     let shown = [first, &rounds[rounds.len() / 2], last];
     for (i, r) in shown.iter().enumerate() {
         if i == 0 || shown[i - 1].round != r.round {
-            let _ = writeln!(text, "  {:<9} {:<12} {:.4e}", r.round, digits(r.phi, true), r.sigma);
+            let masks = if masked { format!("           {:.4e}", r.masks) } else { String::new() };
+            let _ = writeln!(text, "  {:<9} {:<12} {:.4e}{masks}", r.round, digits(r.phi, true), r.sigma);
         }
     }
     text
@@ -220,10 +268,11 @@ fn bytes(count: usize) -> String {
     }
 }
 
-fn as_json(plan: &Plan, out: &Path) -> serde_json::Value {
+fn as_json(plan: &Plan, trust: &[TrustRow], out: &Path) -> serde_json::Value {
     let row = |row: &Row| {
         let noise = plan.noise(row);
-        let rounds: Vec<_> = noise.iter().map(|r| json!({"round": r.round, "phi": r.phi, "sigma": r.sigma})).collect();
+        let rounds: Vec<_> =
+            noise.iter().map(|r| json!({"round": r.round, "phi": r.phi, "sigma": r.sigma, "masks": r.masks})).collect();
         let parameters: serde_json::Map<_, _> =
             row.parameters.0.iter().map(|(dial, value)| (dial.key(), value.to_string().into())).collect();
         let Regret { q10, median, q90, .. } = row.regret;
@@ -236,6 +285,7 @@ fn as_json(plan: &Plan, out: &Path) -> serde_json::Value {
             "noised_rounds": rounds,
         })
     };
+    let of_trust = |TrustRow { colluders, regret: Regret { q10, median, q90, .. } }: &TrustRow| json!({ "colluders": colluders, "regret": { "q10": q10, "median": median, "q90": q90 } });
     let s = plan.spectrum;
     let spent = plan.spent();
     let epsilons: Option<serde_json::Map<_, _>> =
@@ -253,6 +303,8 @@ fn as_json(plan: &Plan, out: &Path) -> serde_json::Value {
         "frame_bytes": plan.bytes().0,
         "bytes_per_client": plan.bytes().1,
         "algorithms": plan.rows.iter().map(row).collect::<Vec<_>>(),
+        "trust": trust.iter().map(of_trust).collect::<Vec<_>>(),
+        "epsilon_if_all_others_collude": plan.epsilon_alone(),
         "study": out.display().to_string(),
     })
 }

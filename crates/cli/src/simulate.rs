@@ -158,6 +158,13 @@ fn report(outcome: &Outcome, out: &Path) -> String {
             digits(rho, true),
             others.join(", ")
         ));
+        if let (Some(colluders), Some(alone)) = (privacy.colluders(), outcome.epsilon_alone) {
+            lines.push(format!(
+                "  as long as at most {colluders} of {} clients pool what they know; if all others of a client do: epsilon {}",
+                outcome.names.len(),
+                digits(alone, true)
+            ));
+        }
     }
     lines.push(format!("written to {}", out.display()));
     lines.join("\n")

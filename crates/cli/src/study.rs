@@ -75,9 +75,14 @@ pub fn chosen(study: &Study) -> Vec<String> {
     let mut parts = vec![format!("name = \"{}\"", study.algorithm().name())];
     parts.extend(study.settings().iter().map(|(name, value)| format!("{name} = {}", quoted(value))));
     let mut chosen = vec![format!("algorithm={{{}}}", parts.join(", "))];
-    if let Some(PrivacySpec { clip: Some(clip), tau: Some(tau), accountant, standardise, .. }) = study.spec().privacy {
+    if let Some(PrivacySpec { clip: Some(clip), tau: Some(tau), accountant, standardise, theta, .. }) =
+        study.spec().privacy
+    {
         chosen.push(format!("privacy.clip={clip}"));
         chosen.push(format!("privacy.tau={tau}"));
+        if let Some(theta) = theta {
+            chosen.push(format!("privacy.theta={theta}"));
+        }
         if let Some(share) = standardise {
             chosen.push(format!("privacy.standardise={share}"));
         }
@@ -94,8 +99,16 @@ pub fn chosen(study: &Study) -> Vec<String> {
 /// Whether an assignment is one of those that planning makes: a kept plan may contain nothing else.
 pub fn may_be_chosen(assignment: &str) -> bool {
     let key = assignment.split('=').next().unwrap_or_default().trim();
-    ["algorithm", "privacy.clip", "privacy.tau", "privacy.standardise", "privacy.accountant", "plan.skill"]
-        .contains(&key)
+    [
+        "algorithm",
+        "privacy.clip",
+        "privacy.tau",
+        "privacy.theta",
+        "privacy.standardise",
+        "privacy.accountant",
+        "plan.skill",
+    ]
+    .contains(&key)
 }
 
 /// A plan can only fail because of the study.

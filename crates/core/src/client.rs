@@ -10,7 +10,7 @@
 use thiserror::Error;
 
 use crate::algorithm::{Algorithm, Round, Step, StepError};
-use crate::privacy::{ClientBudget, Noise, NoiseError, NoiseScale, Rho, Stream};
+use crate::privacy::{ClientBudget, Noise, NoiseError, NoiseScale, RoundMasks, Spent, Stream};
 use crate::records::{Records, Scratch};
 
 /// A round could not be completed; nothing was released.
@@ -29,6 +29,9 @@ pub enum RoundError {
     /// The budget has nothing for this round.
     #[error("the budget has nothing left for this round, which touches the records")]
     Unfunded,
+    /// The budget is for masked noise and there are no masks, or there are and it is not; or the step cannot be masked.
+    #[error("masks are needed exactly if the study has privacy.colluders, and with an algorithm that takes them")]
+    Masks,
 }
 
 /// What a client does in every round, the same for all clients of a study.
@@ -49,9 +52,17 @@ pub enum Protection<'a> {
         budget: &'a ClientBudget,
         /// Where noise comes from.
         noise: &'a Noise,
+        /// The masks of this round, exactly if the budget is for masked noise.
+        masks: Option<&'a RoundMasks>,
         /// Repetition of a simulation; a peer has only trial 0.
         trial: u32,
     },
+}
+
+impl Protection<'_> {
+    fn is_masked(&self) -> bool {
+        matches!(self, Protection::On { masks: Some(_), .. })
+    }
 }
 
 /// What one client keeps from round to round and what it computes. All except the memory are slices of length P.
@@ -67,10 +78,10 @@ pub struct State<'a, 'r> {
 /// What a release cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cost {
-    /// Computed from the records, clipped, and noised safely for this rho, which is above zero.
-    Noised(Rho),
+    /// Computed from the records, clipped, and noised safely for these rhos, which are above zero.
+    Noised(Spent),
     /// The same in form, but with noise that is not safe to release or a clip that is not enforced: no bound holds.
-    Rehearsed(Rho),
+    Rehearsed(Spent),
     /// Computed from the records without protection: no bound holds.
     Unprotected,
     /// Computed from earlier releases only, in a mixing round. Costs nothing.
@@ -131,12 +142,21 @@ impl Rules<'_> {
         if !self.algorithm.touches_records(round.number, round.run.rounds) {
             return Ok(self.without_records(round, state, scratch, Cost::Mixed));
         }
+        // Masks cancel in the sum of gradients, so the noise that has them is added before the public factor. Other noise is added after
+        // it, as in the paper: the law is the same.
+        let gain = self.algorithm.gain(round);
+        let masked = protection.is_masked();
+        let scale = if masked { 1.0 } else { gain.unwrap_or(1.0) };
         // Moved out of the scratch space while the step uses the other buffers.
         let mut public = std::mem::take(&mut scratch.public);
         public.resize(state.w.len(), 0.0);
-        let step = Step { public: &mut public, private: &mut *state.w };
+        let step = Step { public: &mut public, private: &mut *state.w, scale };
         self.algorithm.step(round, records, state.memory, scratch, step)?;
         let cost = self.protect(round, records, protection, state.w, state.released)?;
+        if masked {
+            let gain = gain.ok_or(RoundError::Masks)?;
+            state.w.iter_mut().chain(state.released.iter_mut()).for_each(|v| *v *= gain);
+        }
         // The public part is added to what is already protected.
         for ((w, released), public) in state.w.iter_mut().zip(state.released.iter_mut()).zip(&public) {
             *w += public;
@@ -174,19 +194,31 @@ impl Rules<'_> {
         private: &[f64],
         released: &mut [f64],
     ) -> Result<Cost, RoundError> {
-        let Protection::On { budget, noise, trial } = protection else {
+        let Protection::On { budget, noise, masks, trial } = protection else {
             released.copy_from_slice(private);
             return Ok(Cost::Unprotected);
         };
         let gradient = records.gradient_sensitivity().ok_or(RoundError::Unclipped)?;
-        let sensitivity = self.algorithm.sensitivity(round, gradient);
         let phi = budget.phi(round.number);
         if phi.get() <= 0.0 {
             return Err(RoundError::Unfunded);
         }
         let stream = Stream { trial, client: round.client as u32, round: round.number };
-        noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
+        let spent = match (budget.masking(), masks) {
+            (None, None) => {
+                let sensitivity = self.algorithm.sensitivity(round, gradient);
+                noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
+                Spent::without_masks(phi)
+            }
+            (Some(_), Some(masks)) => {
+                let made = budget.masked_noise(round.number, gradient, private.len());
+                let (lattice, own) = made.ok_or(NoiseError::UnrepresentableMask)?;
+                noise.release_masked(stream, (&lattice, &own), masks, private, released)?;
+                own.spent(phi)
+            }
+            _ => return Err(RoundError::Masks),
+        };
         let safe = noise.is_safe() && records.clipping().enforced().is_some();
-        Ok(if safe { Cost::Noised(phi) } else { Cost::Rehearsed(phi) })
+        Ok(if safe { Cost::Noised(spent) } else { Cost::Rehearsed(spent) })
     }
 }

@@ -84,6 +84,19 @@ impl Identity {
         self.signing.sign(message).to_bytes()
     }
 
+    /// The secret that this peer shares with another in a study: both compute it from their own key and the other's id, and nobody else
+    /// can. X25519 of the two keys in Montgomery's form, then a key derivation bound to the study, the pair and the purpose.
+    ///
+    /// The ids stand in ascending order, so that both ends derive the same.
+    pub fn mask_key(&self, other: &PublicId, study: &[u8; 32]) -> [u8; 32] {
+        let shared = other.0.to_montgomery().mul_clamped(self.signing.to_scalar_bytes());
+        let own = self.id();
+        let mut ends = [own.as_bytes(), other.as_bytes()];
+        ends.sort();
+        let material = [shared.as_bytes(), study, ends[0], ends[1]].map(|part| &part[..]).concat();
+        blake3::derive_key("undertone 2026 masks between two peers of a study", &material)
+    }
+
     /// A keyed hash of data. It reveals nothing about the data, because only this peer can compute it.
     pub fn fingerprint<'a>(&self, parts: impl IntoIterator<Item = &'a [f64]>) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("undertone 2026 data", &self.tagging));

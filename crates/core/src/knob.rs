@@ -75,6 +75,17 @@ pub const fn tau(search: Scale) -> Knob {
     }
 }
 
+/// theta, how near a client's own noise is to the least that masks allow, among so many clients that do not collude.
+pub fn theta(honest: usize) -> Knob {
+    let most = 1.0 - 1.0 / honest as f64;
+    Knob {
+        name: "theta",
+        domain: Domain::Number(rule::THETA),
+        default: None,
+        search: Some(Scale::BelowOne(0.01, 0.97 * most)),
+    }
+}
+
 impl Knob {
     /// The value if it is allowed; else what is expected.
     pub fn check(&self, value: Value) -> Result<Value, String> {

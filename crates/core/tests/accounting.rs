@@ -196,9 +196,9 @@ fn a_budget_fits_a_limit_of_the_same_epsilon() {
             let schedule = Budget::Epsilon(e).schedule(accountant, d, t, tau, 1.0).unwrap();
             let budget = ClientBudget::new(std::sync::Arc::new(schedule), None, accountant, d);
             let limit = accountant.rho(e, d).get();
-            assert!(budget.fits(limit), "{accountant:?} {e:?} {t} {tau}");
-            assert!(!budget.fits(limit * (1.0 - 1e-9)));
-            assert!(budget.promised().get() >= (1..=t).map(|n| budget.phi(n).get()).sum::<f64>());
+            assert!(budget.fits(limit, limit), "{accountant:?} {e:?} {t} {tau}");
+            assert!(!budget.fits(limit * (1.0 - 1e-9), limit) && !budget.fits(limit, limit * (1.0 - 1e-9)));
+            assert!(budget.promised().rho.get() >= (1..=t).map(|n| budget.phi(n).get()).sum::<f64>());
         }
     }
 }
@@ -214,6 +214,6 @@ fn an_own_first_cost_scales_the_whole_schedule() {
     for n in 1..=10 {
         assert!((own.phi(n).get() / common.phi(n).get() - 3.0).abs() < 1e-12);
     }
-    assert!((own.promised().get() / common.promised().get() - 3.0).abs() < 1e-9);
+    assert!((own.promised().rho.get() / common.promised().rho.get() - 3.0).abs() < 1e-9);
     assert_eq!(own.phi(11), Rho::ZERO);
 }

@@ -55,6 +55,9 @@ impl Algorithm for HalfTheNoise<'_> {
     fn memory(&self) -> usize {
         self.0.memory()
     }
+    fn gain(&self, round: &Round) -> Option<f64> {
+        self.0.gain(round)
+    }
     fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
         self.0.sensitivity(round, gradient).scaled(0.5)
     }
@@ -86,7 +89,7 @@ fn off_by(study: &Study, algorithm: &dyn Algorithm) -> f64 {
     let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem };
     let total: f64 = (0..CONVERSATIONS)
         .map(|trial| {
-            let noised = Protection::On { budget: &budget, noise: &noise, trial };
+            let noised = Protection::On { budget: &budget, noise: &noise, masks: None, trial };
             let mut conversation = Conversation::new(run, algorithm.memory());
             let mut ratio = 0.0;
             for round in 1..=study.rounds() {

@@ -13,7 +13,7 @@ use undertone_core::ledger::{
     Begin, Carried, Contents, Disk, EdgeRecord, Ledger, LedgerError, MemoryDisk, Resumed, RoundRecord, Sealed,
 };
 use undertone_core::message::{Chain, Receipt};
-use undertone_core::privacy::{Accountant, ClientBudget, Delta, Rho, Schedule};
+use undertone_core::privacy::{Accountant, ClientBudget, Delta, Rho, Schedule, Spent};
 use undertone_core::study::{Limits, Study};
 
 const LIMITS: Limits = Limits { features: 2, rounds: 6, clients: 3 };
@@ -70,6 +70,10 @@ fn rho(value: f64) -> Rho {
     Rho::new(value).unwrap()
 }
 
+fn cost(rho: f64) -> Spent {
+    Spent::without_masks(Rho::new(rho).unwrap())
+}
+
 fn begin(study: u8) -> Begin {
     Begin {
         study: [study; 32],
@@ -78,10 +82,12 @@ fn begin(study: u8) -> Begin {
         features: 2,
         degree: 2,
         memory: 1,
-        rho: rho(RHO * 6.0),
+        clients: 3,
+        colluders: 2,
+        total: cost(RHO * 6.0),
         epsilon: 1.0,
         delta: 1e-5,
-        next_rho: rho(RHO),
+        next: cost(RHO),
         protected: true,
         data: [7; 32],
         time: 0,
@@ -116,10 +122,10 @@ fn step(
     let carried = Carried { prior: [3; 32], memory: vec![0.25; 2], edges: vec![edge(1), edge(2)] };
     let record =
         |release: &Release| Ok((ledger.record(release, carried.clone())?, release.cost(), release.values().to_vec()));
-    let (sealed, cost, released) = common::with_release(round, &values, Some(&budget()), !fresh, record)?;
+    let (sealed, spent, released) = common::with_release(round, &values, Some(&budget()), !fresh, record)?;
     let Carried { prior, memory, edges } = carried;
-    *last = Some(RoundRecord { run: 0, round, cost, next_rho: rho(RHO), prior, released, memory, edges });
-    Ok((sealed, cost))
+    *last = Some(RoundRecord { run: 0, round, cost: spent, next: cost(RHO), prior, released, memory, edges });
+    Ok((sealed, spent))
 }
 
 /// What was returned to be sent, per round.
@@ -151,7 +157,7 @@ fn fresh(sent: &Sent) -> usize {
 }
 
 fn spent(disk: &Fragile) -> f64 {
-    Contents::read(&mut disk.clone()).unwrap().unwrap().spent().unwrap().get()
+    Contents::read(&mut disk.clone()).unwrap().unwrap().spent().unwrap().rho.get()
 }
 
 #[test]
@@ -238,7 +244,10 @@ fn damage_before_the_last_record_is_refused() {
         } else {
             let contents = read.unwrap().unwrap();
             assert!(contents.torn, "byte {at}");
-            assert!((contents.spent().unwrap().get() - 6.0 * RHO).abs() < 1e-9, "byte {at}: the last round is charged");
+            assert!(
+                (contents.spent().unwrap().rho.get() - 6.0 * RHO).abs() < 1e-9,
+                "byte {at}: the last round is charged"
+            );
         }
     }
     // Two damaged records at the end are more than a crash explains.
@@ -275,7 +284,7 @@ fn record(
 
 #[test]
 fn no_round_twice_and_none_beyond_the_allowance() {
-    let allowed = budget().allowing(Rho::new(RHO * 1.5).unwrap());
+    let allowed = budget().allowing(cost(RHO * 1.5));
     let (mut ledger, _) =
         Ledger::enter(Fragile::default(), identity(), chain(), LIMITS, begin(1), Some(allowed)).unwrap();
     let all = budget();
@@ -284,7 +293,7 @@ fn no_round_twice_and_none_beyond_the_allowance() {
     assert!(matches!(record(&mut ledger, 2, Some(&all), false), Err(LedgerError::NotAllowed(2))));
     assert!(!ledger.may_use_records());
     record(&mut ledger, 2, Some(&all), true).unwrap();
-    assert_eq!(ledger.run().spent, rho(RHO));
+    assert_eq!(ledger.run().spent, cost(RHO));
     assert_eq!(ledger.run().withheld(), 1);
 }
 
@@ -298,7 +307,7 @@ fn a_protected_study_takes_no_release_without_protection() {
     let schedule = Schedule::geometric_from_first(rho(100.0 * RHO), LIMITS.rounds, 1.0).unwrap();
     let larger = ClientBudget::new(Arc::new(schedule), None, Accountant::Exact, Delta::new(1e-5).unwrap());
     assert!(matches!(record(&mut ledger, 1, Some(&larger), false), Err(LedgerError::OtherCost(1))));
-    assert_eq!(ledger.run().spent, Rho::ZERO);
+    assert_eq!(ledger.run().spent, Spent::ZERO);
     drop(ledger);
     // The same study without its promise, or without a budget.
     let changed = Begin { protected: false, ..begin(1) };
@@ -329,7 +338,7 @@ fn studies_add_up_in_one_ledger() {
     step(&mut ledger, &mut resumed.last, 0.0).unwrap();
     let contents = Contents::read(&mut disk.clone()).unwrap().unwrap();
     assert_eq!(contents.runs.iter().map(|r| r.round).collect::<Vec<_>>(), [2, 2, 3]);
-    assert!((contents.spent().unwrap().get() - 7.0 * RHO).abs() < 1e-9);
+    assert!((contents.spent().unwrap().rho.get() - 7.0 * RHO).abs() < 1e-9);
 }
 
 /// Two studies of different sizes alternate in one ledger, and the disk stops at any byte of any write.
@@ -379,13 +388,13 @@ fn a_crash_is_charged_to_the_study_that_was_writing() {
             let torn = Contents::read(&mut after.clone()).unwrap().is_some_and(|c| c.torn);
             if last_write && torn {
                 // The third round of study 2 was truncated: study 2 is charged.
-                assert!((charged(&after)[0].spent.get() - 3.0 * RHO).abs() < 1e-9, "byte {kept}");
+                assert!((charged(&after)[0].spent.rho.get() - 3.0 * RHO).abs() < 1e-9, "byte {kept}");
             }
             play(&after).unwrap_or_else(|e| panic!("write {write}, byte {kept}: {e}"));
             let runs = charged(&after);
             assert_eq!((runs[0].round, runs[1].round), (3, 6));
             for run in runs {
-                assert!(run.spent.get() >= RHO * f64::from(run.fresh) - 1e-12, "write {write}, byte {kept}");
+                assert!(run.spent.rho.get() >= RHO * f64::from(run.fresh) - 1e-12, "write {write}, byte {kept}");
             }
         }
     }
@@ -397,7 +406,7 @@ fn a_rehearsal_leaves_no_bound() {
     let unsafe_begin = Begin { protected: false, ..begin(1) };
     let (mut ledger, _) =
         Ledger::enter(disk.clone(), identity(), chain(), LIMITS, unsafe_begin, Some(budget())).unwrap();
-    assert_eq!(ledger.contents().spent(), Some(Rho::ZERO));
+    assert_eq!(ledger.contents().spent(), Some(Spent::ZERO));
     step(&mut ledger, &mut None, 0.0).unwrap();
     assert_eq!(ledger.contents().spent(), None);
 }

@@ -10,7 +10,7 @@ use undertone_core::client::Release;
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{Begin, Carried, Ledger, MemoryDisk, Sealed};
 use undertone_core::message::{Chain, Hello, Malformed, Message, Receipt, SIGN_EVERY, decode, done, next_head};
-use undertone_core::privacy::Rho;
+use undertone_core::privacy::Spent;
 use undertone_core::study::{Limits, Study, StudyDigest};
 
 const STUDY: &str = "rounds = 80\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 4\n\
@@ -36,10 +36,12 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
         features: 4,
         degree: 0,
         memory: 1,
-        rho: Rho::ZERO,
+        clients: 2,
+        colluders: 1,
+        total: Spent::ZERO,
         epsilon: 1.0,
         delta: 0.1,
-        next_rho: Rho::ZERO,
+        next: Spent::ZERO,
         protected: false,
         data: [0; 32],
         time: 0,

@@ -148,6 +148,10 @@ impl Algorithm for Planted {
         Settings::new()
     }
 
+    fn gain(&self, round: &Round) -> Option<f64> {
+        zcdp().gain(round)
+    }
+
     fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
         let right = zcdp().sensitivity(round, gradient);
         if self.mistake == Mistake::MissingFactorTwo { right.scaled(0.5) } else { right }
@@ -167,8 +171,8 @@ impl Algorithm for Planted {
     ) -> Result<(), StepError> {
         let mut kept = self.kept.lock().unwrap();
         let private = if round.number == 1 { round.own.to_vec() } else { kept.clone() };
-        let Step { public, private: w } = step;
-        let right = Step { public: &mut *public, private: &mut *w };
+        let Step { public, private: w, scale } = step;
+        let right = Step { public: &mut *public, private: &mut *w, scale };
         match self.mistake {
             Mistake::OwnStateWithoutNoise if round.client == 0 => {
                 zcdp().step(&round.with_own(&private), records, gamma, scratch, right)?;
@@ -257,6 +261,10 @@ impl Algorithm for Leaky {
         free_rounds().memory()
     }
 
+    fn gain(&self, round: &Round) -> Option<f64> {
+        free_rounds().gain(round)
+    }
+
     fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
         let right = free_rounds().sensitivity(round, gradient);
         match self.leak {
@@ -279,8 +287,9 @@ impl Algorithm for Leaky {
             Leak::AveragesItsOwn => self.spoil(round, memory, 2),
             _ => {}
         }
-        let Step { public, private } = step;
-        free_rounds().step(round, records, memory, scratch, Step { public: &mut *public, private: &mut *private })?;
+        let Step { public, private, scale } = step;
+        let right = Step { public: &mut *public, private: &mut *private, scale };
+        free_rounds().step(round, records, memory, scratch, right)?;
         if round.client == 0 {
             let keep = |(public, private): (&f64, &f64)| match self.leak {
                 Leak::GradientKept => *private,

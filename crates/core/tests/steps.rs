@@ -52,7 +52,7 @@ fn a_dropped_edge_does_not_shift_the_weights() {
     let round = run.round(1, 2, None).among(&[3], &[0], &[1.0], &[7.0]);
     let method = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Constant } };
     let (mut public, mut private) = ([0.0], [0.0]);
-    let step = Step { public: &mut public, private: &mut private };
+    let step = Step { public: &mut public, private: &mut private, scale: -0.5 };
     method.step(&round, data.records(), &mut [0.0], &mut Scratch::default(), step).unwrap();
     assert_eq!(public[0], 1.0 + (7.0 - 1.0) / 3.0);
 }

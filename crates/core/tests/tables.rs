@@ -231,10 +231,10 @@ fn the_budget_is_divided_between_moments_and_rounds() {
     assert!(standardised.privacy().unwrap().promised().get() <= 1.0);
     // age, its square, one sex, days and its square.
     assert_eq!((moments.features(), moments.rounds(), moments.name()), (5, 1, "recovery-moments"));
-    let fitted = standardised.standardised(&[0.1, -0.5, 0.05, -0.2, -1.5], 4, 100.0).unwrap();
+    let fitted = standardised.standardised(&[0.1, -0.5, 0.05, -0.2, -1.5], 4, 100.0, None).unwrap();
     assert!(fitted.moments().is_none());
     assert_eq!(total(&fitted), total(&standardised), "what was spent before still counts");
-    let rounds = |study: &Study| study.client_budget("x").unwrap().promised().get();
+    let rounds = |study: &Study| study.client_budget("x").unwrap().promised().rho.get();
     assert!((rounds(&fitted) + rounds(&moments)) <= total(&plain) * (1.0 + 1e-9), "the ledger's sum");
 }
 
@@ -242,7 +242,7 @@ fn the_budget_is_divided_between_moments_and_rounds() {
 #[test]
 fn the_map_is_part_of_the_digest() {
     let base = study(STUDY);
-    let map = |moments: &[f64]| base.standardised(moments, 4, 100.0).unwrap();
+    let map = |moments: &[f64]| base.standardised(moments, 4, 100.0, None).unwrap();
     let (one, same, other) =
         (map(&[0.1, -0.5, 0.05, -0.2, -1.5]), map(&[0.1, -0.5, 0.05, -0.2, -1.5]), map(&[0.1, -0.5, 0.05, -0.3, -1.5]));
     assert_eq!(one.digest(), same.digest());

@@ -40,7 +40,7 @@ use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
 
 pub use memory::MemoryTable;
-pub use model::{FittedModel, Model, Prediction, mean};
+pub use model::{FittedModel, Model, Prediction, mean, promise};
 
 /// Data that cannot be used.
 #[derive(Debug, Error)]

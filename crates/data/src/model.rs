@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use undertone_core::csv_format::{CsvFormat, parse_number};
 use undertone_core::schema::{Cell, ColumnKind, OriginalUnits, same_number};
-use undertone_core::study::{DataSpec, Study};
+use undertone_core::study::{DataSpec, NoiseKind, Study};
 
 use crate::{DataError, table};
 
@@ -43,6 +43,8 @@ impl Model {
     }
 
     /// The contents of `model.json`.
+    ///
+    /// What it promises is added by [`promise`], which has to know how many clients there are.
     pub fn to_json(&self, study: &Study) -> Value {
         let units = |model: &OriginalUnits| {
             let coefficients: Map<String, Value> =
@@ -268,4 +270,19 @@ fn number(cell: &Cell) -> Result<f64, String> {
         Cell::Missing => return Err(EMPTY.into()),
     };
     if number.is_finite() { Ok(number) } else { Err(format!("the value is {number}; a finite number is needed")) }
+}
+
+/// The privacy of a model, as `model.json` states it: what any client that took part has spent, if at most the assumed number of clients pool
+/// what they know, and if all others of a client do. Null without privacy.
+pub fn promise(study: &Study, clients: usize, epsilon: Option<f64>, epsilon_alone: Option<f64>) -> Value {
+    let Some(privacy) = study.privacy() else { return Value::Null };
+    json!({
+        "epsilon": epsilon,
+        "delta": privacy.delta().get(),
+        "accountant": privacy.accountant().name(),
+        "clients": clients,
+        "colluders": privacy.colluders(),
+        "epsilon_if_all_others_collude": epsilon_alone,
+        "noise": match privacy.noise() { NoiseKind::Secure => "secure", NoiseKind::Fast => "fast" },
+    })
 }

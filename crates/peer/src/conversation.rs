@@ -173,7 +173,7 @@ impl<'a, D: Disk> Conversation<'a, D> {
 
     fn standing(&self) -> Standing {
         let run = self.node.ledger().run();
-        let spent = self.results.epsilon(run.spent);
+        let spent = self.results.epsilon(run.spent.rho);
         Standing {
             round: self.node.round(),
             rounds: self.results.study.rounds(),

@@ -168,8 +168,11 @@ pub enum LimitError {
     Rehearsal,
     /// The study would spend more than is left.
     #[error(
-        "--max-epsilon {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {delta:e} after this \
-         study; nothing more was sent. Raise the limit, or ask for a study with a smaller budget"
+        "{} {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {delta:e} after this \
+         study{}; nothing more was sent. Raise the limit, or ask for a study with a smaller budget{}",
+        if *.alone { "--max-epsilon-alone" } else { "--max-epsilon" },
+        if *.alone { " if all others collude" } else { "" },
+        if *.alone { " or more privacy.colluders" } else { "" }
     )]
     Exceeded {
         /// The limit.
@@ -178,6 +181,8 @@ pub enum LimitError {
         total: f64,
         /// The delta of both.
         delta: f64,
+        /// Whether it is the limit for the case that all others collude.
+        alone: bool,
     },
 }
 
@@ -279,7 +284,7 @@ mod tests {
         assert_eq!(error.to_string(), "s: the state folder cannot be made (full)");
         let error = PeerError::Io { path: "m".into(), what: "cannot be written", source: full() };
         assert_eq!(error.to_string(), "m: cannot be written (full)");
-        let error = PeerError::from(LimitError::Exceeded { limit: 1.0, total: 1.25, delta: 1e-5 });
+        let error = PeerError::from(LimitError::Exceeded { limit: 1.0, total: 1.25, delta: 1e-5, alone: false });
         assert!(error.to_string().starts_with(
             "--max-epsilon 1: with what it spent before, this data would have spent epsilon 1.2500 at delta 1e-5 after this study;"
         ));

@@ -37,4 +37,5 @@ pub mod run;
 pub mod state;
 
 pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};
+pub use limit::OwnerLimits;
 pub use undertone_core::watch::Cancel;

@@ -1,7 +1,7 @@
 //! The owner's limit: what all studies with one data set together may spend.
 
 use undertone_core::ledger::Contents;
-use undertone_core::privacy::{ClientBudget, Delta, Epsilon, Rho};
+use undertone_core::privacy::{ClientBudget, Delta, Epsilon, Rho, Spent};
 
 use crate::LimitError;
 
@@ -21,33 +21,58 @@ pub(crate) struct Claim<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Later {
     /// All that it spends.
-    pub rho: Rho,
-    /// The hash of its digest, if that is known already. What it has spent so far is then part of `rho`.
+    pub total: Spent,
+    /// The hash of its digest, if that is known already. What it has spent so far is then part of `total`.
     pub study: Option<[u8; 32]>,
 }
 
+/// What the owner of the data allows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OwnerLimits {
+    /// The epsilon of all studies with the data together, at the smallest delta of them, as long as each study's assumption about
+    /// colluders holds.
+    pub epsilon: Option<f64>,
+    /// The same if all others collude.
+    pub alone: Option<f64>,
+}
+
 impl Claim<'_> {
-    /// The rho that the study may spend under the owner's limit; refuses a study that would exceed it.
-    pub fn allowance(&self, max_epsilon: Option<f64>, ledger: Option<&Contents>) -> Result<Option<Rho>, LimitError> {
-        let Some(limit) = max_epsilon else { return Ok(None) };
+    /// What the study may spend under the owner's limits; refuses a study that would exceed one of them.
+    pub fn allowance(&self, limits: OwnerLimits, ledger: Option<&Contents>) -> Result<Option<Spent>, LimitError> {
+        if limits == OwnerLimits::default() {
+            return Ok(None);
+        }
         let budget = self.budget.ok_or(LimitError::NoPrivacy)?;
         let runs = ledger.map_or(&[][..], |l| &l.runs);
         // At the smallest delta of all studies with this data: a study with a large delta must not relax the limit.
         let smallest = runs.iter().map(|r| r.begin.delta).filter(|d| *d > 0.0).fold(budget.delta().get(), f64::min);
         let delta = Delta::new(smallest).expect("one of several deltas");
-        let limit_rho = budget.accountant().rho(Epsilon::new(limit)?, delta).get();
         if !self.is_protected || ledger.is_some_and(|l| l.spent().is_none()) {
             return Err(LimitError::Rehearsal);
         }
-        let later = self.later.map_or(Rho::ZERO, |later| later.rho);
+        let later = self.later.map_or(Spent::ZERO, |later| later.total);
         let is_own = |study: &[u8; 32]| study == self.study || self.later.and_then(|l| l.study) == Some(*study);
-        let others = runs.iter().filter(|r| !is_own(&r.begin.study)).fold(Rho::ZERO, |sum, r| sum.plus(r.spent));
-        let left = limit_rho - others.get() - later.get();
-        if !budget.fits(left) {
-            let all = others.plus(budget.promised()).plus(later);
-            let total = budget.accountant().epsilon(all, delta).get();
-            return Err(LimitError::Exceeded { limit, total, delta: delta.get() });
-        }
-        Ok(Some(Rho::new(left.max(0.0)).expect("a difference of rhos")))
+        let others = runs.iter().filter(|r| !is_own(&r.begin.study)).fold(Spent::ZERO, |sum, r| sum.plus(r.spent));
+        let all = others.plus(budget.promised()).plus(later);
+        let left = |limit: Option<f64>, count: fn(Spent) -> Rho, alone: bool| -> Result<f64, LimitError> {
+            let Some(limit) = limit else { return Ok(f64::INFINITY) };
+            let most = budget.accountant().rho(Epsilon::new(limit)?, delta).get();
+            let left = most - count(others).get() - count(later).get();
+            let fits = if alone { budget.fits(f64::INFINITY, left) } else { budget.fits(left, f64::INFINITY) };
+            match fits {
+                true => Ok(left.max(0.0)),
+                false => {
+                    let total = budget.accountant().epsilon(count(all), delta).get();
+                    Err(LimitError::Exceeded { limit, total, delta: delta.get(), alone })
+                }
+            }
+        };
+        // A limit that is not given is none: more than anything spends.
+        let rho = |left: f64| Rho::new(left.min(1e100)).expect("not negative");
+        let spent = Spent {
+            rho: rho(left(limits.epsilon, |spent| spent.rho, false)?),
+            alone: rho(left(limits.alone, |spent| spent.alone, true)?),
+        };
+        Ok(Some(spent))
     }
 }

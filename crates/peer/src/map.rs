@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use undertone_core::privacy::Masking;
 use undertone_core::study::Study;
 use undertone_data::mean;
 
@@ -16,16 +17,17 @@ pub(crate) struct Map<'a> {
     state: &'a Path,
     path: PathBuf,
     study: &'a Study,
+    masking: Option<Masking>,
     moments: [u8; 32],
     features: usize,
 }
 
 impl<'a> Map<'a> {
     /// The map of a study whose moments are this study.
-    pub fn of(state: &'a Path, study: &'a Study, moments: &Study) -> Result<Self, PeerError> {
+    pub fn of(state: &'a Path, study: &'a Study, moments: &Study, masking: Option<Masking>) -> Result<Self, PeerError> {
         let digest = moments.digest().whole();
         let path = results_folder(state, moments.name(), &digest).join("map");
-        Ok(Self { state, path, study, moments: digest, features: moments.features() })
+        Ok(Self { state, path, study, masking, moments: digest, features: moments.features() })
     }
 
     /// The study that follows from what was written down; none if nothing was yet.
@@ -60,7 +62,8 @@ impl<'a> Map<'a> {
 
     fn standardised(&self, mean: &[f64], clients: u32) -> Result<Study, PeerError> {
         let divisor = self.study.mean_records().expect("the roster refuses a study without it");
-        Ok(self.study.standardised(mean, clients as usize, divisor)?)
+        let trust = self.masking.as_ref().map(|masking| &masking.trust);
+        Ok(self.study.standardised(mean, clients as usize, divisor, trust)?)
     }
 
     /// Refuses a second study after the same moments: the ledger shows if there was one, and its map was lost.
@@ -99,7 +102,7 @@ mod tests {
         let study = Study::parse(STUDY, "t").unwrap();
         let moments = study.moments().unwrap();
         let state = tempfile::tempdir().unwrap();
-        let map = Map::of(state.path(), &study, &moments).unwrap();
+        let map = Map::of(state.path(), &study, &moments, None).unwrap();
         assert!(map.fitted().unwrap().is_none());
         std::fs::create_dir_all(map.path.parent().unwrap()).unwrap();
         std::fs::write(state.path().join("ledger"), []).unwrap();

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use undertone_core::ledger::Disk;
+use undertone_core::ledger::{Contents, Disk};
 use undertone_core::node::{Conflict, Node, Roster};
-use undertone_core::privacy::Rho;
+use undertone_core::privacy::{Rho, Spent};
 use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
-use undertone_data::{Model, mean};
+use undertone_data::{Model, mean, promise};
 
 use crate::PeerError;
 use crate::state::write_whole;
@@ -29,6 +29,8 @@ pub(crate) fn read_finals(results: &Path) -> Vec<Vec<u8>> {
 /// Where the results of a study go, and what they are about.
 pub(crate) struct Results<'a> {
     pub study: &'a Study,
+    /// The study as agreed, before its columns were standardised.
+    pub whole: &'a Study,
     pub roster: &'a Roster,
     pub folder: &'a Path,
 }
@@ -46,6 +48,7 @@ impl Results<'_> {
             let mut json = model.to_json(self.study);
             let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
             json["clients"] = json!(names);
+            json["privacy"] = self.promised();
             write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
         }
         let mut frames = Vec::new();
@@ -84,28 +87,53 @@ impl Results<'_> {
         self.study.privacy().map_or(0.0, |privacy| privacy.accountant().epsilon(rho, privacy.delta()).get())
     }
 
+    /// What any client of the study spends, by public facts alone: the same at all peers.
+    fn promised(&self) -> Value {
+        let (study, clients) = (self.whole, self.roster.names.len());
+        let records = study.spec().public_records().unwrap_or_default();
+        let spent = study.exposure(clients, &records, &|| f64::NAN).ok().flatten();
+        let epsilon = |rho: Rho| study.privacy().and_then(|privacy| privacy.epsilon(rho)).map(|epsilon| epsilon.get());
+        let spent = spent.filter(|_| study.algorithm().clips());
+        promise(study, clients, spent.and_then(|s| epsilon(s.rho)), spent.and_then(|s| epsilon(s.alone)))
+    }
+
+    /// What was spent on standardising the columns of this study: in the ledger it is a study of its own.
+    fn standardisation(&self, contents: &Contents) -> Spent {
+        let before = self.study.privacy().map_or(Rho::ZERO, |privacy| privacy.before());
+        if before == Rho::ZERO {
+            return Spent::ZERO;
+        }
+        let name = format!("{}-moments", self.study.name());
+        let run = contents.runs.iter().rev().find(|run| run.begin.name == name);
+        run.map_or(Spent::without_masks(before), |run| run.spent)
+    }
+
     fn statement<D: Disk>(&self, node: &Node<D>, rehearsal: bool) -> Value {
         let ledger = node.ledger();
         let run = ledger.run();
         let names =
             |ids: Vec<u32>| ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect::<Vec<_>>();
-        let total = ledger.contents().spent().filter(|_| self.study.privacy().is_some()).map(|rho| self.epsilon(rho));
+        let total = ledger.contents().spent().filter(|_| self.study.privacy().is_some());
         let protected = run.begin.protected;
-        // What was spent on standardising the columns is in the ledger as a study of its own; it belongs to this one.
-        let before = self.study.privacy().map_or(Rho::ZERO, |privacy| privacy.before());
+        let before = self.standardisation(ledger.contents());
         let spent = run.spent.plus(before);
+        let colluders = self.study.privacy().and_then(|privacy| privacy.colluders());
         json!({
             "study": self.study.name(),
             "study_hash": hex::encode(self.study.digest().whole()),
             "rounds": { "of": run.begin.rounds, "done": run.round, "computed": run.fresh, "mixed": run.mixed, "withheld": run.withheld() },
             "protected": protected,
             "rehearsal": rehearsal && !protected,
-            "rho": spent.get(),
-            "rho_of_standardisation": (before > Rho::ZERO).then(|| before.get()),
-            "epsilon": protected.then(|| self.epsilon(spent)),
+            "rho": spent.rho.get(),
+            "rho_of_standardisation": (before.rho > Rho::ZERO).then(|| before.rho.get()),
+            "epsilon": protected.then(|| self.epsilon(spent.rho)),
+            "colluders": colluders,
+            "rho_if_all_others_collude": spent.alone.get(),
+            "epsilon_if_all_others_collude": protected.then(|| self.epsilon(spent.alone)),
             "delta": self.study.privacy().map(|p| p.delta().get()),
             "accountant": self.study.privacy().map(|p| p.accountant().name()),
-            "epsilon_of_all_studies_with_this_data": total,
+            "epsilon_of_all_studies_with_this_data": total.map(|spent| self.epsilon(spent.rho)),
+            "epsilon_of_all_studies_if_all_others_collude": total.map(|spent| self.epsilon(spent.alone)),
             "expected_skill": self.study.spec().plan.as_ref().and_then(|plan| plan.skill),
             "overshoots": node.overshoots(),
             "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),

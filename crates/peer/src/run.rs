@@ -8,14 +8,14 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use undertone_core::identity::Identity;
 use undertone_core::node::{Node, NodeSetup, OnLoss, Roster, RosterError};
-use undertone_core::privacy::Rho;
+use undertone_core::privacy::{ClientBudget, Spent};
 use undertone_core::study::Study;
 use undertone_core::watch::Cancel;
 use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
-use crate::limit::{Claim, Later};
+use crate::limit::{Claim, Later, OwnerLimits};
 use crate::map::Map;
 use crate::metrics::{Metrics, Standing};
 use crate::network;
@@ -36,8 +36,8 @@ pub struct Options {
     pub listen: Option<SocketAddr>,
     /// What to do about a neighbour that is not connected.
     pub on_loss: OnLoss,
-    /// The epsilon that all studies with this data together may spend, at the smallest delta of them.
-    pub max_epsilon: Option<f64>,
+    /// What the owner of the data allows.
+    pub limits: OwnerLimits,
     /// Whether noise that is not safe to release is accepted.
     pub rehearsal: bool,
     /// Where to serve metrics.
@@ -60,7 +60,7 @@ impl Options {
             state: state.into(),
             listen: None,
             on_loss: OnLoss::Wait,
-            max_epsilon: None,
+            limits: OwnerLimits::default(),
             rehearsal: false,
             metrics: None,
             until_input_ends: false,
@@ -143,12 +143,13 @@ pub struct Report {
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
     let study = &options.study;
     let Some(moments) = study.moments() else { return run_stage(options, study, None, observe) };
-    let name = peer_name(study, options)?;
+    let (roster, me) = place(study, options)?;
     // A row that only the study itself refuses must not be found after the moments were paid for.
-    options.data.load(study, &name)?;
-    let map = Map::of(&options.state, study, &moments)?;
+    let loaded = options.data.load(study, &roster.names.get(me))?;
+    let budget = roster.budget(study, me, loaded.dataset(study).records());
+    let map = Map::of(&options.state, study, &moments, roster.masking)?;
     let later = Later {
-        rho: study.client_budget(&name).map_or(Rho::ZERO, |budget| budget.promised()),
+        total: budget.as_ref().map_or(Spent::ZERO, ClientBudget::promised),
         study: map.fitted()?.map(|fitted| fitted.digest().whole()),
     };
     let mut stage = run_stage(options, &Arc::new(moments), Some(later), observe)?;
@@ -166,12 +167,12 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     run_stage(options, &Arc::new(fitted), None, observe)
 }
 
-/// The name of this peer in a study.
-fn peer_name(study: &Study, options: &Options) -> Result<String, PeerError> {
+/// The peers of a study, and which of them this one is.
+fn place(study: &Study, options: &Options) -> Result<(Roster, usize), PeerError> {
     let roster = Roster::new(study, options.rehearsal)?;
     let id = options.identity.id();
     let me = roster.find(&id).ok_or_else(|| RosterError::Unlisted(id.to_string()))?;
-    Ok(roster.names.get(me).into_owned())
+    Ok((roster, me))
 }
 
 /// Runs one study. `later` is what will be spent after it, for the same purpose.
@@ -182,18 +183,18 @@ fn run_stage(
     observe: &mut dyn FnMut(Update),
 ) -> Result<Report, PeerError> {
     let started = Instant::now();
-    let roster = Arc::new(Roster::new(study, options.rehearsal)?);
-    let id = options.identity.id();
-    let me = roster.find(&id).ok_or_else(|| RosterError::Unlisted(id.to_string()))?;
+    let (roster, me) = place(study, options)?;
+    let roster = Arc::new(roster);
     let name = roster.names.get(me).into_owned();
     let loaded = options.data.load(study, &name)?;
     study.check_records(&roster.names, me, loaded.targets.len())?;
     let state = StateFolder::open(&options.state)?;
-    let (digest, noise, budget) = (*study.digest(), study.noise(), study.client_budget(&name));
+    let data = loaded.dataset(study);
+    let (digest, noise, budget) = (*study.digest(), study.noise(), roster.budget(study, me, data.records()));
     let is_protected = noise.as_ref().is_some_and(|noise| study.is_protected_by(noise));
     let contents = state.contents()?;
     let claim = Claim { budget: budget.as_ref(), later, is_protected, study: &digest.whole() };
-    let allowance = claim.allowance(options.max_epsilon, contents.as_ref())?;
+    let allowance = claim.allowance(options.limits, contents.as_ref())?;
     let disk = state.disk(options.durable || is_protected)?;
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());
@@ -205,7 +206,7 @@ fn run_stage(
         me,
         identity: options.identity.clone(),
         data_hash: options.identity.fingerprint([&loaded.rows[..], &loaded.targets[..]]),
-        data: loaded.dataset(study),
+        data,
         noise,
         on_loss: options.on_loss,
         allowance,
@@ -223,7 +224,7 @@ fn run_stage(
         round: node.round(),
         new_ledger: state.is_new,
     }));
-    let results = Results { study, roster: &roster, folder: &folder };
+    let results = Results { study, whole: &options.study, roster: &roster, folder: &folder };
     let mut tell = |standing| observe(Update::Standing(standing));
     let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, &mut tell);
     let ended = conversation.run(transport, inputs);

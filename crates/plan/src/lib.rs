@@ -33,4 +33,4 @@ mod pooled;
 pub mod tune;
 
 pub use error::PlanError;
-pub use plan::{Plan, Regret, RoundNoise, Row, plan, plan_document, resolve};
+pub use plan::{Plan, Regret, RoundNoise, Row, TrustRow, plan, plan_document, resolve, trust};

@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 use undertone_core::graph::{Graph, GraphSpec};
 use undertone_core::names::Names;
-use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho};
+use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho, Trust};
 use undertone_core::problem::Problem;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{
-    AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, Study, StudyError, StudySpec,
+    AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, PrivacySpec, Study, StudyError, StudySpec,
 };
 use undertone_data::{Encoder, Loaded};
 use undertone_sim::central::{null_model, objective};
@@ -162,6 +162,21 @@ impl MadeUp {
         Ok(made_up)
     }
 
+    /// Whether so many clients can assume what the study does, and be lost.
+    pub fn check_trust(&self, spec: &StudySpec) -> Result<(), PlanError> {
+        let clients = self.names.len();
+        if let Some(PrivacySpec { colluders: Some(colluders), theta, .. }) = spec.privacy {
+            Trust::new(clients, colluders, theta).map_err(|e| StudyError::at("privacy.colluders", e))?;
+        }
+        match losses(spec) {
+            lost if lost + 2 > clients => {
+                let message = format!("= {lost} of {clients} clients leaves fewer than two; plan for fewer");
+                Err(StudyError::at("plan.losses", message).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Makes set number `index`.
     fn set(&self, index: usize) -> Set {
         let draw = |law: usize| {
@@ -220,6 +235,7 @@ impl MadeUp {
     pub fn study(&self, mut spec: StudySpec) -> Option<Study> {
         spec.data = self.plain.spec().data.clone();
         spec.seed = self.plain.spec().seed;
+        spec.simulation.losses = losses(&spec);
         if let Some(privacy) = &mut spec.privacy {
             privacy.noise = NoiseKind::Fast;
             if let BudgetSpec::Epsilon(epsilon) = &mut privacy.budget {
@@ -264,7 +280,8 @@ impl MadeUp {
         let population = Population::from_loaded(moments, self.rows(law, schema, Rows::Own)).ok()?;
         let divisor = population.divisor()?;
         let released = last_release(moments, &moments.problem(|| 0.0), &population, &self.graph, index as u32).ok()?;
-        let fitted = study.standardised(&released, self.names.len(), divisor).ok()?;
+        let trust = moments.masking(self.names.len(), || divisor).ok()?.map(|masking| masking.trust);
+        let fitted = study.standardised(&released, self.names.len(), divisor, trust.as_ref()).ok()?;
         let schema = fitted.spec().schema()?.clone();
         let population = Population::from_loaded(&fitted, self.rows(law, &schema, Rows::Own)).ok()?;
         let problem = fitted.problem(|| population.paper_lambda1());
@@ -280,6 +297,13 @@ impl MadeUp {
         let rho = accountant.rho(epsilon, delta).get() * self.fewer * self.fewer;
         Some(accountant.epsilon(Rho::new(rho).ok()?, delta).get())
     }
+}
+
+/// How many clients are lost in the runs that parameters are chosen on: as the study says, else one where there are masks, which a lost
+/// client leaves behind.
+pub(crate) fn losses(spec: &StudySpec) -> usize {
+    let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
+    spec.plan.as_ref().and_then(|plan| plan.losses).unwrap_or(usize::from(masked))
 }
 
 /// Budgets of which a plan cannot keep the total.

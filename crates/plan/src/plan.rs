@@ -8,12 +8,12 @@ use undertone_core::graph::{Graph, Spectrum};
 use undertone_core::knob::{Scale, Value};
 use undertone_core::loss::Shape;
 use undertone_core::names::Names;
-use undertone_core::privacy::{Accountant, NoiseScale, Rho, Sensitivity};
+use undertone_core::privacy::{Accountant, Epsilon, NoiseScale, Rho, Sensitivity};
 use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study, StudyError, StudySpec};
 use undertone_core::watch::Watch;
 
 use crate::error::PlanError;
-use crate::made_up::{Lost, MadeUp, SEEN, SETS, Work};
+use crate::made_up::{Lost, MadeUp, SEEN, SETS, Work, losses};
 use crate::tune::{Candidate, Dial, Found, Parameters, Search, Stage, stage};
 
 /// Operations that the search for one algorithm may take, about a second of one core.
@@ -128,8 +128,10 @@ pub struct RoundNoise {
     pub round: u32,
     /// phi(n).
     pub phi: f64,
-    /// The largest sigma_k(n) of a client, per coordinate of its release.
+    /// The largest sigma_k(n) of a client, per coordinate of its release; with masks, of its own noise.
     pub sigma: f64,
+    /// The noise of all masks of that client together, which cancels in the sum over all clients; 0 without masks.
+    pub masks: f64,
 }
 
 /// The study of a document; `algorithm = "auto"` is planned first.
@@ -151,19 +153,27 @@ pub fn plan_document(document: &Document, watch: &dyn Watch) -> Result<Plan, Pla
 
 /// What the search decides for a candidate. With an open algorithm, a clip or tau of the study is meant; else it belongs to
 /// the algorithm that the study names, and each candidate gets its own.
-fn open_dials(candidate: &Candidate, spec: &StudySpec) -> Vec<Dial> {
+fn open_dials(candidate: &Candidate, spec: &StudySpec, clients: usize) -> Vec<Dial> {
     let kept = |dial: &Dial| {
         let given = match &spec.privacy {
             None => true,
-            Some(PrivacySpec { clip, tau, .. }) => {
-                let value = if dial.knob.name == "clip" { clip } else { tau };
+            Some(PrivacySpec { clip, tau, theta, .. }) => {
+                let value = match dial.knob.name {
+                    "clip" => clip,
+                    "theta" => theta,
+                    _ => tau,
+                };
                 spec.algorithm == AlgorithmSpec::Auto && value.is_some()
             }
         };
         !(dial.of_privacy && given)
     };
     let within = |dial: Dial| Dial { scale: range(&dial, candidate, spec), ..dial };
-    candidate.dials().into_iter().filter(kept).map(within).collect()
+    let dials = match spec.privacy.and_then(|privacy| privacy.colluders) {
+        Some(colluders) => candidate.masked_dials(clients, colluders),
+        None => candidate.dials(),
+    };
+    dials.into_iter().filter(kept).map(within).collect()
 }
 
 /// Where the search looks for a parameter. Free rounds of tables are searched where they do well on data in these units: features
@@ -197,6 +207,7 @@ fn largest_step(spec: &StudySpec) -> f64 {
 pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
     spec.check_facts()?;
     let made_up = MadeUp::of(spec)?;
+    made_up.check_trust(spec)?;
     let attempts = attempts(spec, &made_up);
     let mut rows = Vec::new();
     for (index, attempt) in attempts.iter().enumerate() {
@@ -212,6 +223,48 @@ pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
     }
     let MadeUp { names, graph, records, .. } = made_up;
     Ok(Plan { spectrum: graph.spectrum(), rows, names, graph, records })
+}
+
+/// What to expect of the recommended algorithm if more or fewer clients collude than the study assumes.
+#[derive(Debug, Clone)]
+pub struct TrustRow {
+    /// q; none if all may collude, and there are no masks.
+    pub colluders: Option<usize>,
+    /// The regret to expect.
+    pub regret: Regret,
+}
+
+/// What trust is worth: the recommended algorithm of a plan, tuned again for all, half, a fifth and one of the clients that may collude, and for as
+/// many as the study says.
+pub fn trust(spec: &StudySpec, plan: &Plan, watch: &dyn Watch) -> Result<Vec<TrustRow>, PlanError> {
+    let (row, clients) = (plan.recommended(), plan.names.len());
+    let candidate = CANDIDATES.into_iter().find(|candidate| candidate.name == row.algorithm).expect("one of them");
+    let standardise = row.study.spec().privacy.and_then(|privacy| privacy.standardise);
+    let stated = spec.privacy.and_then(|privacy| privacy.colluders);
+    let mut assumed = vec![Some(1), Some(clients / 5), Some(clients / 2), stated, None];
+    assumed.retain(|colluders| colluders.is_none_or(|q| q >= 1 && q + 2 <= clients) || *colluders == stated);
+    assumed.sort_by_key(|colluders| colluders.unwrap_or(clients));
+    assumed.dedup();
+    let (made_up, lost) = (MadeUp::of(spec)?, losses(spec));
+    let mut rows = Vec::new();
+    for (index, colluders) in assumed.iter().enumerate() {
+        watch.progress(index as f64 / assumed.len() as f64);
+        if *colluders == stated {
+            rows.push(TrustRow { colluders: *colluders, regret: row.regret });
+            continue;
+        }
+        let mut spec = StudySpec { algorithm: AlgorithmSpec::Auto, ..spec.clone() };
+        // As many are lost, whoever is trusted.
+        spec.plan.get_or_insert_default().losses = Some(lost);
+        if let Some(privacy) = &mut spec.privacy {
+            *privacy = PrivacySpec { colluders: *colluders, theta: None, standardise, ..*privacy };
+        }
+        let dials = open_dials(&candidate, &spec, clients);
+        if let Some(row) = (Attempt { candidate, spec, dials }).rate(&made_up, watch)? {
+            rows.push(TrustRow { colluders: *colluders, regret: row.regret });
+        }
+    }
+    Ok(rows)
 }
 
 /// An algorithm that is tried, on the study with or without private standardisation.
@@ -233,7 +286,7 @@ fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
         if twice || (classic && made_up.fewer > 1.0) {
             continue;
         }
-        let dials = open_dials(&candidate, spec);
+        let dials = open_dials(&candidate, spec, made_up.names.len());
         attempts.push(Attempt { candidate, spec: spec.clone(), dials: dials.clone() });
         if candidate.algorithm == "free-rounds" && spec.algorithm == AlgorithmSpec::Auto {
             for share in STANDARDISE {
@@ -249,6 +302,13 @@ fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
         }
     }
     attempts
+}
+
+/// A study in whose simulation so many clients are lost.
+fn with_losses(study: &Study, losses: usize) -> Option<Study> {
+    let mut spec = study.spec().clone();
+    spec.simulation.losses = losses;
+    spec.check().ok()
 }
 
 impl Attempt {
@@ -269,7 +329,12 @@ impl Attempt {
         let lost = |parameters: &Parameters, sets: Range<usize>| -> Option<Vec<Lost>> {
             // A search that is cancelled has nothing left to try.
             let study = if watch.is_cancelled() { None } else { made_up.study(self.with(parameters)) }?;
-            let on = |index: usize| made_up.lost(&study, index, standardised.as_ref().map(|sets| &sets[index]));
+            let whole = with_losses(&study, 0)?;
+            let on = |index: usize| {
+                // Parameters are chosen for the case that clients are lost; what to expect covers both cases.
+                let study = if index >= SEEN && index.is_multiple_of(2) { &whole } else { &study };
+                made_up.lost(study, index, standardised.as_ref().map(|sets| &sets[index]))
+            };
             Some(sets.into_par_iter().map(on).collect())
         };
         let judge = |parameters: &Parameters, sets: u32, _: u64| {
@@ -327,15 +392,16 @@ impl Plan {
     /// Budget and noise of the data rounds of a row; none without privacy.
     pub fn noise(&self, row: &Row) -> Vec<RoundNoise> {
         let noise = |round: u32| {
-            let sigmas = self.sigmas(row, round);
             let phi = row.study.privacy().map_or(0.0, |privacy| privacy.schedule().phi(round).get());
-            RoundNoise { round, phi, sigma: sigmas.into_iter().fold(0.0, f64::max) }
+            let largest = self.sigmas(row, round).into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+            let (sigma, masks) = largest.unwrap_or((0.0, 0.0));
+            RoundNoise { round, phi, sigma, masks }
         };
         Self::data_rounds(row).map(noise).collect()
     }
 
-    /// sigma_k(n) of all clients; none without privacy.
-    fn sigmas(&self, row: &Row, round: u32) -> Vec<f64> {
+    /// The scales of the noise of all clients, their own and that of all their masks; none without privacy.
+    fn sigmas(&self, row: &Row, round: u32) -> Vec<(f64, f64)> {
         let study = &row.study;
         let Some(privacy) = study.privacy() else { return Vec::new() };
         // The size of lambda1 does not matter to any sensitivity.
@@ -346,8 +412,18 @@ impl Plan {
             let records = self.records[k % self.records.len()];
             let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
             let gradient = Sensitivity::of_clipped_sum(privacy.clip(), records, study.divisor(records, mean));
-            let sensitivity = study.algorithm().sensitivity(&run.round(round, k, eta), gradient);
-            NoiseScale::new(sensitivity, privacy.schedule().phi(round)).sigma()
+            let public = run.round(round, k, eta);
+            if let Ok(Some(masking)) = study.masking(self.graph.clients(), mean) {
+                let budget = privacy.client_budget(None).masked(Some(masking));
+                let scale = study.algorithm().gain(&public).map_or(f64::NAN, f64::abs);
+                let made = budget.masked_noise(round, gradient, study.features());
+                return made.map_or((f64::NAN, f64::NAN), |(lattice, own)| {
+                    let (others, step) = (self.graph.clients() as f64 - 1.0, scale * lattice.step());
+                    (own.scale as f64 * step, lattice.mask() as f64 * step * others.sqrt())
+                });
+            }
+            let sensitivity = study.algorithm().sensitivity(&public, gradient);
+            (NoiseScale::new(sensitivity, privacy.schedule().phi(round)).sigma(), 0.0)
         };
         (0..self.graph.clients()).map(sigma).collect()
     }
@@ -358,8 +434,10 @@ impl Plan {
         let row = self.rows.iter().find(|row| row.algorithm == "zcdp-nfl")?;
         let study = &row.study;
         study.privacy()?;
-        let squares: f64 =
-            Self::data_rounds(row).map(|n| self.sigmas(row, n).iter().map(|sigma| sigma.powi(2)).sum::<f64>()).sum();
+        let squares: f64 = Self::data_rounds(row)
+            .flat_map(|n| self.sigmas(row, n))
+            .map(|(own, masks)| own * own + masks * masks)
+            .sum();
         let scale = study.algorithm().dual_weight() * study.features() as f64 * self.spectrum.noise_factor();
         Some(scale * squares / f64::from(study.rounds()))
     }
@@ -370,6 +448,14 @@ impl Plan {
         let privacy = study.privacy()?;
         let (rho, _) = privacy.spent(study.rounds());
         Some((rho, Accountant::BY_RHO.map(|a| (a, a.epsilon(rho, privacy.delta()).get()))))
+    }
+
+    /// The epsilon of the recommended study if all others of a client collude; none without privacy.
+    pub fn epsilon_alone(&self) -> Option<f64> {
+        let study = &self.recommended().study;
+        let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
+        let spent = study.exposure(self.graph.clients(), &self.records, &mean).ok()??;
+        study.privacy()?.epsilon(spent.alone).map(Epsilon::get)
     }
 
     /// Bytes of a round's frame, and of all frames that a client with the most neighbours sends.

@@ -60,6 +60,16 @@ impl Candidate {
         self.searched.iter().map(dial).collect()
     }
 
+    /// The same with theta, where at most `colluders` of `clients` clients collude and two are left.
+    pub fn masked_dials(&self, clients: usize, colluders: usize) -> Vec<Dial> {
+        let mut dials = self.dials();
+        if let Some(honest) = clients.checked_sub(colluders).filter(|honest| *honest >= 2) {
+            let knob = knob::theta(honest);
+            dials.push(Dial { knob, of_privacy: true, scale: knob.search.expect("theta is searched") });
+        }
+        dials
+    }
+
     /// Turns a study into one that uses this candidate with these values. What a study without privacy does not have is
     /// left out.
     pub fn apply(&self, parameters: &Parameters, spec: &mut StudySpec) {
@@ -71,6 +81,7 @@ impl Candidate {
             match (dial.of_privacy, *value, &mut spec.privacy) {
                 (false, value, _) => algorithm = algorithm.with(dial.knob.name, value),
                 (true, Value::Number(value), Some(privacy)) if dial.knob.name == "clip" => privacy.clip = Some(value),
+                (true, Value::Number(value), Some(privacy)) if dial.knob.name == "theta" => privacy.theta = Some(value),
                 (true, Value::Number(value), Some(privacy)) => privacy.tau = Some(value),
                 (true, ..) => {}
             }

@@ -5,6 +5,7 @@
 //! records is left out. Where clients count the same it is sqrt(sum_k 1/M_k^2)/K, and a small client can ruin the model of all.
 
 use undertone_core::problem::Weights;
+use undertone_core::study::StudySpec;
 
 /// A group of clients that do more harm than good.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,21 +21,29 @@ pub struct Burden {
 /// Less than this share of the noise is not worth mentioning.
 const LEAST: f64 = 0.01;
 
-/// The noise of a network, up to a constant.
-fn noise(records: &[f64], weights: Weights) -> f64 {
+/// The noise of a network, up to a constant. If at most so many clients collude, the others share the noise that one of them needs.
+fn noise(records: &[f64], weights: Weights, colluders: Option<usize>) -> f64 {
+    let clients = records.len() as f64;
+    let each = colluders.map_or(1.0, |colluders| 1.0 / (clients - colluders as f64).max(1.0));
     match weights {
-        Weights::Records => (records.len() as f64).sqrt() / records.iter().sum::<f64>(),
+        Weights::Records => (clients * each).sqrt() / records.iter().sum::<f64>(),
         Weights::Clients => records.iter().map(|m| 1.0 / (m * m)).sum::<f64>().sqrt() / records.len() as f64,
     }
 }
 
 /// The clients without which the noise would be least, if leaving them out makes a difference. Two always stay.
-pub fn burden(records: &[usize], weights: Weights) -> Option<Burden> {
+pub fn burden(records: &[usize], study: &StudySpec) -> Option<Burden> {
+    burden_of(records, study.weights, study.privacy.and_then(|privacy| privacy.colluders))
+}
+
+fn burden_of(records: &[usize], weights: Weights, colluders: Option<usize>) -> Option<Burden> {
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|&k| records[k]);
     let sizes: Vec<f64> = order.iter().map(|&k| records[k] as f64).collect();
-    let all = noise(&sizes, weights);
-    let without = (0..=sizes.len().saturating_sub(2)).map(|count| (count, noise(&sizes[count..], weights)));
+    let all = noise(&sizes, weights, colluders);
+    let fewest = colluders.unwrap_or(0) + 2;
+    let without =
+        (0..=sizes.len().saturating_sub(fewest)).map(|count| (count, noise(&sizes[count..], weights, colluders)));
     let (count, least) = without.min_by(|a, b| a.1.total_cmp(&b.1))?;
     let gain = 1.0 - least / all;
     (gain > LEAST).then(|| Burden {
@@ -69,13 +78,14 @@ mod tests {
     #[test]
     fn a_small_client_is_named_and_equal_ones_are_not() {
         let mut records = vec![80; 19];
-        assert_eq!(burden(&records, Weights::Records), None);
-        assert_eq!(burden(&records, Weights::Clients), None);
+        assert_eq!(burden_of(&records, Weights::Records, None), None);
+        assert_eq!(burden_of(&records, Weights::Clients, None), None);
         records.push(5);
-        let found = burden(&records, Weights::Records).unwrap();
+        assert_eq!(burden_of(&records, Weights::Records, Some(2)), None, "with masks it adds next to no noise");
+        let found = burden_of(&records, Weights::Records, None).unwrap();
         assert_eq!(found.clients, [19]);
         assert!((found.noise - (1.0 - 19f64.sqrt() / 1520.0 / (20f64.sqrt() / 1525.0))).abs() < 1e-12, "{found:?}");
-        let ruined = burden(&records, Weights::Clients).unwrap();
+        let ruined = burden_of(&records, Weights::Clients, None).unwrap();
         assert!(ruined.clients == [19] && ruined.noise > 0.7, "{ruined:?}");
         let sentence = found.sentence(|k| format!("c{k}"), &records);
         assert!(sentence.starts_with("c19 (5 records) does more harm than good: without it"), "{sentence}");
@@ -84,6 +94,7 @@ mod tests {
     #[test]
     fn half_the_mean_is_about_the_limit() {
         let with = |m: usize| [vec![100; 30], vec![m]].concat();
-        assert!(burden(&with(60), Weights::Records).is_none() && burden(&with(10), Weights::Records).is_some());
+        let found = |m: usize| burden_of(&with(m), Weights::Records, None);
+        assert!(found(60).is_none() && found(10).is_some());
     }
 }

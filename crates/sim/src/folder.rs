@@ -5,6 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use undertone_data::promise;
 
 use crate::metrics::PerModel;
 use crate::outcome::Outcome;
@@ -57,7 +58,9 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     write("study.toml", &|f| f.write_all(outcome.study.to_toml().as_bytes()))?;
     write("trace.csv", &|f| trace(outcome, f))?;
     write("clients.csv", &|f| clients(outcome, f))?;
-    write("model.json", &|f| json(&outcome.model.to_json(&outcome.fitted), f))?;
+    let mut model = outcome.model.to_json(&outcome.fitted);
+    model["privacy"] = promise(&outcome.study, outcome.names.len(), outcome.epsilon, outcome.epsilon_alone);
+    write("model.json", &|f| json(&model, f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
     #[cfg(feature = "plot")]
     chart(outcome).save(&folder.join("learning"))?;

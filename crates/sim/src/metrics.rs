@@ -7,6 +7,7 @@ use undertone_core::records::Scratch;
 
 use crate::central::Central;
 use crate::data::{CHUNK, Population};
+use crate::losses::LostClients;
 
 /// Something about each of the three models that a client has after round n.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -78,6 +79,8 @@ pub struct Yardstick<'a> {
     pub central: Option<&'a Central>,
     /// The solution of the clipped problem, if there is one.
     pub surrogate: Option<&'a Central>,
+    /// Clients that are lost on the way, if there are any: their models count no more.
+    pub losses: Option<&'a LostClients>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -89,13 +92,20 @@ struct Sums {
 }
 
 impl Yardstick<'_> {
-    /// Takes all metrics. Sums run over clients in chunks of fixed size, so they do not depend on the threads.
-    pub fn measure(&self, models: &Models) -> Metrics {
+    /// Takes all metrics after `round`. Sums run over clients in chunks of fixed size, so they do not depend on the threads.
+    pub fn measure(&self, models: &Models, round: u32) -> Metrics {
         let features = self.population.features();
         let clients = self.population.clients();
-        let mean = undertone_data::mean(models.released, features);
+        let losses = self.losses.filter(|losses| round > losses.after);
+        let mean = match losses {
+            Some(losses) => undertone_data::mean(&losses.left(models.released, features), features),
+            None => undertone_data::mean(models.released, features),
+        };
         let chunks = clients.div_ceil(CHUNK);
-        let chunk = |index: usize| self.measure_chunk(models, &mean, index * CHUNK..((index + 1) * CHUNK).min(clients));
+        let chunk = |index: usize| {
+            let range = index * CHUNK..((index + 1) * CHUNK).min(clients);
+            self.measure_chunk(models, &mean, range.filter(|&k| !losses.is_some_and(|losses| losses.is_lost(k))))
+        };
         let parts: Vec<Sums> =
             if chunks == 1 { vec![chunk(0)] } else { (0..chunks).into_par_iter().map(chunk).collect() };
         let total = parts.iter().fold(Sums::default(), |a, b| Sums {
@@ -116,11 +126,11 @@ impl Yardstick<'_> {
         }
     }
 
-    fn measure_chunk(&self, models: &Models, mean: &[f64], range: std::ops::Range<usize>) -> Sums {
+    fn measure_chunk(&self, models: &Models, mean: &[f64], clients: impl Iterator<Item = usize>) -> Sums {
         let features = self.population.features();
         let mut scratch = Scratch::default();
         let mut sums = Sums::default();
-        for k in range {
+        for k in clients {
             let own = |all: &[f64], centre: &[f64]| distance(&all[k * features..][..features], centre);
             let all = |centre: &[f64]| PerModel {
                 w: own(models.w, centre),

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use undertone_core::algorithm::{Algorithm, Run};
 use undertone_core::client::{Protection, RoundError, Rules, State};
-use undertone_core::privacy::{ClientBudget, Noise};
+use undertone_core::privacy::{ClientBudget, Masks, Noise, RoundMasks};
 use undertone_core::records::Scratch;
 
 use crate::aligned::Aligned;
 use crate::data::{CHUNK, Population};
+use crate::losses::LostClients;
 use crate::prefetch::prefetch;
 
 /// What a round reads and does not change.
@@ -21,6 +22,10 @@ pub struct Ground<'a> {
     pub special: &'a HashMap<usize, Special>,
     /// The budget of all other clients, and where their noise comes from; none without privacy.
     pub privacy: Option<(&'a ClientBudget, &'a Noise)>,
+    /// Where masks come from; none if noise is not masked.
+    pub masks: Option<&'a Masks>,
+    /// Who is lost in the middle, if anybody is.
+    pub losses: Option<&'a LostClients>,
     pub trial: u32,
 }
 
@@ -78,11 +83,20 @@ impl ClientVectors {
 
     /// Round n of all clients. `measured` tells whether w(n) will be measured.
     pub fn round(&mut self, ground: &Ground, round: u32, measured: bool) -> Result<(), Stuck> {
+        if ground.losses.is_some_and(|losses| round == losses.after + 1) {
+            self.drop_lost(ground, round - 1);
+        }
         let released: &[f64] = &self.released;
         let size = CHUNK * ground.population.features();
+        let touches = ground.rules.algorithm.touches_records(round, ground.run.rounds);
+        let drawn = ground
+            .masks
+            .filter(|_| touches)
+            .map(|masks| masks.round(ground.population.clients(), ground.trial, round, ground.population.features()));
+        let masks = drawn.as_ref();
         if released.len() <= size {
             let ClientVectors { next, memory, w, average, .. } = self;
-            ground.compute(Part { first: 0, next, memory, w, average }, released, round, measured)?;
+            ground.compute(Part { first: 0, next, memory, w, average }, released, round, measured, masks)?;
         } else {
             self.next
                 .par_chunks_mut(size)
@@ -92,11 +106,28 @@ impl ClientVectors {
                 .enumerate()
                 .try_for_each(|(index, (((next, memory), w), average))| {
                     let part = Part { first: index * CHUNK, next, memory, w, average };
-                    ground.compute(part, released, round, measured)
+                    ground.compute(part, released, round, measured, masks)
                 })?;
         }
         std::mem::swap(&mut self.released, &mut self.next);
         Ok(())
+    }
+
+    /// Takes the edges of those that are lost after `round` rounds out of the duals of the others, as peers do: gamma_k is the weight
+    /// times sum_l sum_(m<n) (w~_k(m) - w~_l(m)) over those that are left, and the running averages hold the sums.
+    fn drop_lost(&mut self, ground: &Ground, round: u32) {
+        let weight = ground.rules.algorithm.dual_weight();
+        let Some(losses) = ground.losses.filter(|_| weight > 0.0) else { return };
+        let (features, size) = (ground.population.features(), memory(ground.rules.algorithm));
+        let sum =
+            |k: usize, p: usize| f64::from(round) * self.average[k * features + p] - self.released[k * features + p];
+        for client in 0..ground.population.clients() {
+            for p in 0..features {
+                let apart = |&l: &u32| sum(client, p) - sum(l as usize, p);
+                let gamma: f64 = losses.neighbours(client).iter().map(apart).sum();
+                self.memory[client * features * size + p] = weight * gamma;
+            }
+        }
     }
 }
 
@@ -105,7 +136,15 @@ const CACHED: usize = 1 << 17;
 
 impl Ground<'_> {
     /// Round n of some clients: each computes and releases, and its running average takes in what it released.
-    fn compute(&self, part: Part, released: &[f64], number: u32, measured: bool) -> Result<(), Stuck> {
+    fn compute(
+        &self,
+        part: Part,
+        released: &[f64],
+        number: u32,
+        measured: bool,
+        masks: Option<&RoundMasks>,
+    ) -> Result<(), Stuck> {
+        let losses = self.losses.filter(|losses| number > losses.after);
         let features = self.population.features();
         let memory = memory(self.rules.algorithm);
         let share = 1.0 / f64::from(number);
@@ -119,12 +158,19 @@ impl Ground<'_> {
             let at = (client - part.first) * features;
             let special = if self.special.is_empty() { None } else { self.special.get(&client) };
             let own = &released[client * features..][..features];
-            let round = self.run.round(number, client, special.and_then(|s| s.eta)).with_points(own, released);
+            if losses.is_some_and(|losses| losses.is_lost(client)) {
+                part.next[at..][..features].copy_from_slice(own);
+                continue;
+            }
+            let mut round = self.run.round(number, client, special.and_then(|s| s.eta)).with_points(own, released);
+            if let Some(losses) = losses {
+                round = round.left_with(losses.neighbours(client));
+            }
             let protection = match self.privacy {
                 None => Protection::Off,
                 Some((common, noise)) => {
                     let budget = special.and_then(|s| s.budget.as_ref()).unwrap_or(common);
-                    Protection::On { budget, noise, trial: self.trial }
+                    Protection::On { budget, noise, masks, trial: self.trial }
                 }
             };
             let state = State {

@@ -67,6 +67,8 @@ pub struct Outcome {
     pub surrogate: Option<Central>,
     /// The epsilon of the run at the study's delta; none if the run is not private.
     pub epsilon: Option<f64>,
+    /// The same of the most exposed client if all others collude; without masks the two are equal.
+    pub epsilon_alone: Option<f64>,
     /// Wall time of loading the first trial's data and solving it centrally.
     pub setup_seconds: f64,
     /// Wall time of everything.
@@ -133,8 +135,14 @@ impl Outcome {
                  a deployment must use a public constant"
             ));
         }
-        if let Some(burden) = study.privacy().and_then(|_| burden(&self.records, study.spec().weights)) {
+        if let Some(burden) = study.privacy().and_then(|_| burden(&self.records, study.spec())) {
             notices.push(burden.sentence(|k| self.names.get(k).into_owned(), &self.records));
+        }
+        if study.spec().simulation.losses > 0 {
+            notices.push(format!(
+                "{} clients are lost after half of the rounds, others in every trial",
+                study.spec().simulation.losses
+            ));
         }
         notices.extend(self.misstated_records());
         if self.overshoots {
@@ -231,6 +239,8 @@ impl Outcome {
             "central_objective": self.central.as_ref().ok().map(|c| c.objective),
             "consensus": last.consensus.mean,
             "epsilon": self.epsilon,
+            "colluders": privacy.and_then(|p| p.colluders()),
+            "epsilon_if_all_others_collude": self.epsilon_alone,
             "delta": privacy.map(|p| p.delta().get()),
             "rho_total": last.rho,
             "accountant": privacy.map(|p| p.accountant().name()),

@@ -11,14 +11,15 @@ use undertone_core::algorithm::Run;
 use undertone_core::client::{RoundError, Rules};
 use undertone_core::graph::{Graph, GraphError};
 use undertone_core::names::Names;
-use undertone_core::privacy::{ClientBudget, Noise};
+use undertone_core::privacy::{ClientBudget, Epsilon, Masking, Masks, Noise};
 use undertone_core::problem::Problem;
-use undertone_core::study::{ClientSpec, Redraw, Study, StudyError};
+use undertone_core::study::{ClientSpec, Privacy, Redraw, Study, StudyError};
 use undertone_core::swing::Swing;
 use undertone_data::{DataError, Model, mean};
 
 use crate::central::{self, Central, CentralError, Losses};
 use crate::data::Population;
+use crate::losses::LostClients;
 use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick};
 use crate::network::{ClientVectors, Ground, Special, Stuck};
 use crate::outcome::{Outcome, Point};
@@ -103,14 +104,16 @@ pub fn last_release(
     graph: &Graph,
     trial: u32,
 ) -> Result<Vec<f64>, SimError> {
-    let special = special(study, population.names())?;
-    let guard = Guard::new(study);
+    let guard = Guard::new(study, population)?;
+    let special = special(study, population.names(), &guard)?;
+    let losses = LostClients::draw(study, graph, trial)?;
     let mut vectors = ClientVectors::new(population, study.algorithm());
-    let ground = ground(study, population, graph, problem, &special, &guard, trial);
+    let setting = Setting { study, population, graph, problem, special: &special, losses: losses.as_ref() };
+    let ground = setting.ground(&guard, trial);
     for round in 1..=study.rounds() {
         vectors.round(&ground, round, false).map_err(|stuck| stuck.in_round(round, population.names()))?;
     }
-    let model = mean(&vectors.released, population.features());
+    let model = setting.mean(&vectors.released);
     if model.iter().all(|v| v.is_finite()) { Ok(model) } else { Err(SimError::Diverged { round: study.rounds() }) }
 }
 
@@ -119,8 +122,8 @@ type Load<'a> = &'a (dyn Fn(&Study, u32) -> Result<Arc<Population>, SimError> + 
 
 fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Result<Outcome, SimError> {
     let started = Instant::now();
-    let guard = Guard::new(study);
     let first = Trial::new(study, shared, 0, load)?;
+    let guard = Guard::new(study, &first.population)?;
     let setup_seconds = started.elapsed().as_secs_f64();
     let simulation = study.spec().simulation;
     let total = u64::from(simulation.trials) * u64::from(study.rounds());
@@ -128,8 +131,9 @@ fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Re
     let results: Result<Vec<Measured>, SimError> = (0..simulation.trials)
         .into_par_iter()
         .map(|trial| {
-            // Where columns are standardised privately, the noise of a trial decides about its features too.
-            if trial == 0 || (simulation.redraw == Redraw::Noise && study.moments().is_none()) {
+            // Where columns are standardised privately, the noise of a trial decides about its features too; and others are lost.
+            let anew = simulation.redraw == Redraw::All || study.moments().is_some() || simulation.losses > 0;
+            if trial == 0 || !anew {
                 first.run(&guard, trial, &work)
             } else {
                 Trial::new(study, shared, trial, load)?.run(&guard, trial, &work)
@@ -203,11 +207,26 @@ impl Work<'_> {
 struct Guard {
     noise: Option<Noise>,
     budget: Option<ClientBudget>,
+    /// What masked noise is made for, and where masks come from; none if nobody is trusted.
+    masking: Option<Masking>,
+    masks: Option<Masks>,
 }
 
 impl Guard {
-    fn new(study: &Study) -> Self {
-        Self { noise: study.noise(), budget: study.privacy().map(|privacy| privacy.client_budget(None)) }
+    fn new(study: &Study, population: &Population) -> Result<Self, SimError> {
+        let mean = || population.total_records() as f64 / population.clients() as f64;
+        let masking = study.masking(population.clients(), mean)?;
+        let no_masks = |reason| SimError::Round {
+            client: population.names().get(0).into_owned(),
+            round: 1,
+            reason: RoundError::Noise(reason),
+        };
+        Ok(Self {
+            noise: study.noise(),
+            budget: study.privacy().map(|privacy| privacy.client_budget(None).masked(masking)),
+            masking,
+            masks: study.simulated_masks().map_err(no_masks)?,
+        })
     }
 }
 
@@ -223,6 +242,7 @@ struct Trial {
     /// The objective of the best model without features.
     null: Option<f64>,
     special: HashMap<usize, Special>,
+    losses: Option<LostClients>,
 }
 
 /// The study with the typical values that its clients' private moments give it, if it asks for that.
@@ -232,36 +252,53 @@ fn standardise(study: &Study, trial: u32, load: Load) -> Result<Option<Study>, S
     let graph = first.build_graph(population.names(), trial)?;
     let moments = last_release(&first, &first.problem(|| 0.0), &population, &graph, trial)?;
     let divisor = population.divisor().expect("records count the same where columns are standardised");
-    Ok(Some(study.standardised(&moments, population.clients(), divisor)?))
+    let trust = first.masking(population.clients(), || divisor)?.map(|masking| masking.trust);
+    Ok(Some(study.standardised(&moments, population.clients(), divisor, trust.as_ref())?))
 }
 
 /// The clients that differ from the rest, by index.
-fn special(study: &Study, names: &Names) -> Result<HashMap<usize, Special>, SimError> {
+fn special(study: &Study, names: &Names, guard: &Guard) -> Result<HashMap<usize, Special>, SimError> {
     let one = |(name, client): (&String, &ClientSpec)| {
         let k = names
             .find(name)
             .ok_or_else(|| SimError::UnknownClient { name: name.clone(), clients: names.to_string() })?;
-        Ok((k, Special { eta: client.eta, budget: study.client_budget(name) }))
+        let budget = study.client_budget(name).map(|budget| budget.masked(guard.masking));
+        Ok((k, Special { eta: client.eta, budget }))
     };
     study.spec().clients.iter().map(one).collect()
 }
 
-fn ground<'a>(
+/// What a run goes on, whatever its noise.
+struct Setting<'a> {
     study: &'a Study,
     population: &'a Population,
     graph: &'a Graph,
     problem: &'a Problem,
     special: &'a HashMap<usize, Special>,
-    guard: &'a Guard,
-    trial: u32,
-) -> Ground<'a> {
-    Ground {
-        population,
-        run: Run { rounds: study.rounds(), graph, problem },
-        rules: Rules { algorithm: study.algorithm() },
-        special,
-        privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
-        trial,
+    losses: Option<&'a LostClients>,
+}
+
+impl<'a> Setting<'a> {
+    fn ground(&self, guard: &'a Guard, trial: u32) -> Ground<'a> {
+        Ground {
+            population: self.population,
+            run: Run { rounds: self.study.rounds(), graph: self.graph, problem: self.problem },
+            rules: Rules { algorithm: self.study.algorithm() },
+            special: self.special,
+            privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
+            masks: guard.masks.as_ref(),
+            losses: self.losses,
+            trial,
+        }
+    }
+
+    /// The mean over the clients that are left at the end.
+    fn mean(&self, all: &[f64]) -> Vec<f64> {
+        let features = self.population.features();
+        match self.losses {
+            Some(losses) => mean(&losses.left(all, features), features),
+            None => mean(all, features),
+        }
     }
 }
 
@@ -277,24 +314,38 @@ impl Trial {
         let study = standardised.as_ref().unwrap_or(study);
         let population = load(study, trial)?;
         let graph = study.build_graph(population.names(), trial)?;
-        let special = special(study, population.names())?;
+        let special = special(study, population.names(), &Guard::new(study, &population)?)?;
+        let losses = LostClients::draw(study, &graph, trial)?;
         let problem = study.problem(|| population.paper_lambda1());
         let solve = |losses| shared.solve(study, &population, &problem, losses, trial);
         let clipped = study.privacy().is_some() && study.algorithm().clips() && !shared.exact_only;
         let central = solve(Losses::Exact);
         let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
         let null = central.is_ok().then(|| central::null_objective(&population, &problem));
-        Ok(Self { study: study.clone(), population, graph, problem, central, surrogate, null, special })
+        Ok(Self { study: study.clone(), population, graph, problem, central, surrogate, null, special, losses })
+    }
+
+    fn setting(&self) -> Setting<'_> {
+        Setting {
+            study: &self.study,
+            population: &self.population,
+            graph: &self.graph,
+            problem: &self.problem,
+            special: &self.special,
+            losses: self.losses.as_ref(),
+        }
     }
 
     fn run(&self, guard: &Guard, trial: u32, work: &Work) -> Result<Measured, SimError> {
         let study = &self.study;
-        let ground = ground(study, &self.population, &self.graph, &self.problem, &self.special, guard, trial);
+        let setting = self.setting();
+        let ground = setting.ground(guard, trial);
         let yardstick = Yardstick {
             population: &self.population,
             problem: &self.problem,
             central: self.central.as_ref().ok(),
             surrogate: self.surrogate.as_ref(),
+            losses: self.losses.as_ref(),
         };
         let mut vectors = ClientVectors::new(&self.population, study.algorithm());
         let mut metrics = Vec::new();
@@ -308,7 +359,7 @@ impl Trial {
             vectors.round(&ground, round, measured).map_err(|stuck| stuck.in_round(round, self.population.names()))?;
             if measured {
                 let ClientVectors { w, released, average, .. } = &vectors;
-                let found = yardstick.measure(&Models { w, released, average });
+                let found = yardstick.measure(&Models { w, released, average }, round);
                 if !found.is_finite() {
                     return Err(SimError::Diverged { round });
                 }
@@ -316,9 +367,11 @@ impl Trial {
             }
             work.add_round()?;
         }
-        let regret = self.regret(&mean(&vectors.released, self.population.features()));
+        let model = setting.mean(&vectors.released);
+        let regret = self.regret(&model);
         let overshoots = swing.overshoots();
-        Ok(Measured { metrics, regret, overshoots, vectors: (trial == 0).then_some(vectors) })
+        let kept = (trial == 0).then(|| Kept { average: setting.mean(&vectors.average), model, vectors });
+        Ok(Measured { metrics, regret, overshoots, kept })
     }
 
     /// What a model loses against pooled data, as a share of what pooled data gains over no features at all; none where that is
@@ -340,8 +393,17 @@ struct Measured {
     metrics: Vec<Metrics>,
     regret: Option<f64>,
     overshoots: bool,
-    /// Kept of the first trial.
-    vectors: Option<ClientVectors>,
+    /// Of the first trial.
+    kept: Option<Kept>,
+}
+
+/// What is reported of a trial besides its metrics.
+struct Kept {
+    /// The mean of the last releases.
+    model: Vec<f64>,
+    /// The mean of the averages of releases.
+    average: Vec<f64>,
+    vectors: ClientVectors,
 }
 
 fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
@@ -367,13 +429,12 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
     let overshoots = trials.iter().any(|t| t.overshoots);
     let regrets: Vec<f64> = trials.iter().filter_map(|t| t.regret).collect();
     let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
-    let vectors = trials.into_iter().find_map(|t| t.vectors).expect("the first trial keeps its vectors");
-    let features = first.population.features();
+    let Kept { model, average, vectors } = trials.into_iter().find_map(|t| t.kept).expect("of the first trial");
     Outcome {
         points,
         final_errors,
         regret: (!regrets.is_empty()).then(|| Band::of(regrets)),
-        model: Model::new(&first.study, mean(&vectors.released, features), Some(mean(&vectors.average, features))),
+        model: Model::new(&first.study, model, Some(average)),
         names: first.population.names().clone(),
         clients: vectors.w.into_vec(),
         released: vectors.released.into_vec(),
@@ -384,11 +445,23 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         central: first.central.clone(),
         surrogate: first.surrogate.clone(),
         epsilon: promise.map(|privacy| privacy.promised().get()),
+        epsilon_alone: promise.and_then(|privacy| epsilon_alone(study, privacy, &first.population)),
         study: study.clone(),
         fitted: first.study.clone(),
         setup_seconds: 0.0,
         seconds: 0.0,
     }
+}
+
+/// The epsilon of the most exposed client if all others collude.
+fn epsilon_alone(study: &Study, privacy: &Privacy, population: &Population) -> Option<f64> {
+    if privacy.colluders().is_none() {
+        return Some(privacy.promised().get());
+    }
+    let records = population.records_of_clients();
+    let mean = || population.total_records() as f64 / population.clients() as f64;
+    let spent = study.exposure(population.clients(), &records, &mean).ok()??;
+    privacy.epsilon(spent.alone).map(Epsilon::get)
 }
 
 fn bands(rows: &[&Metrics], pick: impl Fn(&Metrics) -> Option<PerModel>) -> Option<PerModel<Band>> {

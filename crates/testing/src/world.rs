@@ -14,7 +14,7 @@ use std::time::Duration;
 use undertone_core::identity::Identity;
 use undertone_core::ledger::LedgerError;
 use undertone_core::node::{Event, News, Node, NodeSetup, OnLoss, Roster, RosterError, Stop};
-use undertone_core::privacy::{Noise, Rho};
+use undertone_core::privacy::{Noise, Spent};
 use undertone_core::records::Dataset;
 use undertone_core::study::Study;
 
@@ -66,7 +66,7 @@ pub struct Cohort {
     /// How many of them, the first ones, wait forever, whatever `on_loss` is.
     pub waiting: usize,
     /// What each may spend at most, if less than the study's budget.
-    pub allowance: Option<Rho>,
+    pub allowance: Option<Spent>,
     /// One node with a different study.
     pub odd: Option<(usize, Arc<Study>)>,
     /// The clock when the simulation starts, in seconds since 1970.

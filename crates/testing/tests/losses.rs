@@ -7,6 +7,7 @@ use std::time::Duration;
 use common::{FREE, LIMITS, MINUTE, RING, ZCDP, bits, cohort, fresh_rounds, milliseconds, study, up_to, watched};
 use undertone_core::ledger::Contents;
 use undertone_core::node::{News, OnLoss, Stop};
+use undertone_core::privacy::Spent;
 use undertone_core::study::Study;
 use undertone_testing::{Faults, SimDisk, World};
 
@@ -169,7 +170,7 @@ fn a_spent_allowance_is_followed_by_repetition_at_no_cost() {
     let study = Study::parse(&text, "t").unwrap();
     let schedule = study.privacy().unwrap().schedule();
     let mut cohort = cohort(&text);
-    cohort.allowance = Some(schedule.spent(25));
+    cohort.allowance = Some(Spent::without_masks(schedule.spent(25)));
     let mut world = World::new(cohort, Faults::default(), 1);
     let witness = watched(&mut world, LIMITS);
     assert!(world.run(MINUTE).unwrap());
@@ -177,7 +178,7 @@ fn a_spent_allowance_is_followed_by_repetition_at_no_cost() {
         let run = world.node(k).unwrap().ledger().run();
         assert_eq!((run.fresh, run.round), (25, 40));
         assert_eq!(fresh_rounds(&witness.borrow(), k), (1..=25).collect::<Vec<_>>());
-        assert!(run.spent.get() <= schedule.spent(25).get());
+        assert!(run.spent.rho.get() <= schedule.spent(25).get());
         let total: f64 = (0..3).map(|p| (0..6).map(|k| world.node(k).unwrap().dual()[p]).sum::<f64>().abs()).sum();
         assert!(total < 1e-12, "the duals no longer add up to zero");
     }

@@ -16,6 +16,7 @@ use undertone_core::client::{Rules, State};
 use undertone_core::ledger::{Carried, Contents, Disk, Ledger, MemoryDisk};
 use undertone_core::message::Chain;
 use undertone_core::node::{News, OnLoss, Stop};
+use undertone_core::privacy::Spent;
 use undertone_core::records::Scratch;
 use undertone_core::study::Study;
 use undertone_testing::{Faults, World};
@@ -129,8 +130,8 @@ fn crashes_in_the_middle_of_writes_lose_nothing_and_repeat_no_noise() {
             let node = world.node(k).unwrap();
             let fresh = fresh_rounds(&witness.borrow(), k);
             let released: f64 = fresh.iter().map(|&n| schedule.phi(n).get()).sum();
-            assert!(node.ledger().run().spent.get() >= released * (1.0 - 1e-12), "seed {seed}, client {k}");
-            assert!(node.ledger().run().spent.get() <= schedule.spent(40).get(), "seed {seed}, client {k}");
+            assert!(node.ledger().run().spent.rho.get() >= released * (1.0 - 1e-12), "seed {seed}, client {k}");
+            assert!(node.ledger().run().spent.rho.get() <= schedule.spent(40).get(), "seed {seed}, client {k}");
             assert_eq!(node.ledger().run().fresh as usize, fresh.len(), "seed {seed}, client {k}");
             assert_eq!(node.finals(), first, "seed {seed}, client {k}");
         }
@@ -166,10 +167,10 @@ fn crashes_in_free_rounds_charge_data_rounds_only() {
             assert_eq!((run.mixed, run.fresh + run.withheld()), (34, 6), "seed {seed}, client {k}");
             // A data round that was interrupted is charged although it was not computed.
             assert!(
-                (run.spent.get() - schedule.spent(40).get()).abs() < 1e-9 * run.spent.get(),
+                (run.spent.rho.get() - schedule.spent(40).get()).abs() < 1e-9 * run.spent.rho.get(),
                 "seed {seed}, client {k}"
             );
-            assert!(run.spent.get() <= schedule.spent(40).get(), "seed {seed}, client {k}");
+            assert!(run.spent.rho.get() <= schedule.spent(40).get(), "seed {seed}, client {k}");
             withheld += run.withheld();
             assert_eq!(node.finals(), first, "seed {seed}, client {k}");
         }
@@ -186,13 +187,13 @@ fn mixing_continues_after_the_budget_is_spent() {
     let schedule = study.privacy().unwrap().schedule();
     let mut cohort = cohort(&text);
     // Enough for the first three data rounds, which begin at rounds 1, 7 and 14.
-    cohort.allowance = Some(schedule.spent(14));
+    cohort.allowance = Some(Spent::without_masks(schedule.spent(14)));
     let mut world = World::new(cohort, Faults::default(), 1);
     assert!(world.run(MINUTE).unwrap());
     for k in 0..6 {
         let run = world.node(k).unwrap().ledger().run();
         assert_eq!((run.fresh, run.mixed, run.withheld()), (3, 34, 3));
-        assert!(run.spent.get() <= schedule.spent(14).get());
+        assert!(run.spent.rho.get() <= schedule.spent(14).get());
     }
     // Releases are still mixed: at the end the peers agree far better than after the last data round.
     let models: Vec<Vec<f64>> = (0..6).map(|k| world.node(k).unwrap().released().to_vec()).collect();

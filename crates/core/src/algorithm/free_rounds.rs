@@ -18,7 +18,6 @@ use super::step_size::average_knob;
 use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
 use crate::graph::Gossip;
 use crate::knob::{Domain, Knob, Scale, Settings, Value};
-use crate::privacy::Sensitivity;
 use crate::problem::Problem;
 use crate::records::{Records, Scratch};
 use crate::rule;
@@ -221,9 +220,9 @@ impl Algorithm for FreeRounds {
         3
     }
 
-    /// Delta_k = 2 eta(s) c1/M_k: the released gradient has sensitivity 2 c1/M_k, all else in w_k(n) is public.
-    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
-        gradient.scaled(self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None))
+    /// -eta(s), so that Delta_k = 2 eta(s) c1/M_k: the released gradient has sensitivity 2 c1/M_k, all else in w_k(n) is public.
+    fn gain(&self, round: &Round) -> Option<f64> {
+        Some(-self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None))
     }
 
     fn step(
@@ -236,9 +235,9 @@ impl Algorithm for FreeRounds {
     ) -> Result<(), StepError> {
         self.public_part(round, memory, scratch, step.public);
         let point = &*Remembered::of(memory).point;
-        let eta = self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None);
-        round.loss_gradient(records, point, -eta, scratch, step.private);
+        round.loss_gradient(records, point, step.scale, scratch, step.private);
         if !self.prox {
+            let eta = self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None);
             round.run.problem.add_regularizer_subgradient(-eta, round.clients(), point, step.public);
         }
         Ok(())

@@ -128,8 +128,26 @@ pub trait Algorithm: Debug + Send + Sync {
         0.0
     }
 
+    /// The public factor by which the mean clipped gradient enters w_k(n), if that is how it does: such as -1/a_k(n) in zCDP-NFL.
+    ///
+    /// With it, noise can be added to the gradient before the factor, which is what masks need: they cancel in the sum of gradients.
+    fn gain(&self, _round: &Round) -> Option<f64> {
+        None
+    }
+
     /// How far replacing one record can move w_k(n) in a data round, given how far it can move the mean clipped gradient.
-    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity;
+    ///
+    /// # Panics
+    /// An algorithm without a gain must say it itself.
+    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
+        let gain = self.gain(round).expect("an algorithm without a gain states its sensitivity");
+        gradient.scaled(gain.abs())
+    }
+
+    /// Why noise that cancels between clients cannot protect this algorithm's releases, if it cannot.
+    fn refuses_masks(&self) -> Option<&'static str> {
+        None
+    }
 
     /// A data round: computes w_k(n) in two parts, w = `public` + `private`, and updates the memory.
     ///
@@ -179,6 +197,8 @@ pub trait Algorithm: Debug + Send + Sync {
 pub struct Step<'a> {
     /// What follows from messages already sent.
     pub public: &'a mut [f64],
-    /// What depends on records.
+    /// What depends on records: `scale` times the mean clipped gradient, for an algorithm that has a gain.
     pub private: &'a mut [f64],
+    /// The gain; 1 if noise is added before it.
+    pub scale: f64,
 }

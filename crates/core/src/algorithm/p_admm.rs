@@ -100,6 +100,13 @@ impl Algorithm for PAdmm {
         )
     }
 
+    fn refuses_masks(&self) -> Option<&'static str> {
+        Some(
+            "its step is the minimiser of a local problem and not a public factor times a gradient, so masks would not cancel \
+             in any sum; use free-rounds, zcdp-nfl or zcdp-grad-nfl, or leave privacy.colluders out",
+        )
+    }
+
     fn clips(&self) -> bool {
         self.clipped
     }

@@ -61,6 +61,11 @@ impl<'a> Round<'a> {
         Self { neighbours, own, points, slots, ..self }
     }
 
+    /// The same with only these of its neighbours, after [`Round::with_points`]; the others were lost.
+    pub fn left_with(self, neighbours: &'a [u32]) -> Self {
+        Self { neighbours, slots: neighbours, ..self }
+    }
+
     /// The same as if the client had released another point in the round before.
     pub fn with_own(self, own: &'a [f64]) -> Self {
         Self { own, ..self }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
 use crate::knob::{Scale, Settings};
-use crate::privacy::Sensitivity;
 use crate::records::{Records, Scratch};
 
 /// The registry line.
@@ -38,9 +37,9 @@ impl Algorithm for Subgradient {
         self.eta.add_to(Settings::new())
     }
 
-    /// Delta_k(n) = 2 eta(n) c1/M_k.
-    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
-        gradient.scaled(self.eta.at(round.number, round.eta))
+    /// -eta(n), so that Delta_k(n) = 2 eta(n) c1/M_k.
+    fn gain(&self, round: &Round) -> Option<f64> {
+        Some(-self.eta.at(round.number, round.eta))
     }
 
     fn step(
@@ -52,7 +51,7 @@ impl Algorithm for Subgradient {
         step: Step,
     ) -> Result<(), StepError> {
         let eta = self.eta.at(round.number, round.eta);
-        round.loss_gradient(records, round.own, -eta, scratch, step.private);
+        round.loss_gradient(records, round.own, step.scale, scratch, step.private);
         round.neighbourhood_mean(step.public);
         round.add_regularizer(-eta, step.public);
         Ok(())

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use super::step_size::average_knob;
 use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
 use crate::knob::{Domain, Knob, Scale, Settings, Value};
-use crate::privacy::Sensitivity;
 use crate::records::{Records, Scratch};
 use crate::rule;
 
@@ -96,9 +95,9 @@ impl Algorithm for ZcdpNfl {
         self.rho
     }
 
-    /// Delta_k(n) = 2 c1/(M_k a_k(n)): all else in w_k(n) is public.
-    fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
-        gradient.scaled(1.0 / self.curvature(round))
+    /// -1/a_k(n), so that Delta_k(n) = 2 c1/(M_k a_k(n)): all else in w_k(n) is public.
+    fn gain(&self, round: &Round) -> Option<f64> {
+        Some(-1.0 / self.curvature(round))
     }
 
     fn step(
@@ -111,7 +110,7 @@ impl Algorithm for ZcdpNfl {
     ) -> Result<(), StepError> {
         self.remember(round, memory);
         let share = 1.0 / self.curvature(round);
-        round.loss_gradient(records, round.own, -share, scratch, step.private);
+        round.loss_gradient(records, round.own, step.scale, scratch, step.private);
         let disagreement = round.disagreement(&mut scratch.vector);
         for (((public, gamma), own), disagreement) in
             step.public.iter_mut().zip(memory).zip(round.own).zip(disagreement)

@@ -6,23 +6,23 @@ use super::record::{self, ALIGN, Begin, Hash, Record, RoundRecord};
 use super::{Disk, LedgerError};
 use crate::client::Cost;
 use crate::identity::PublicId;
-use crate::privacy::Rho;
+use crate::privacy::Spent;
 
 /// What the ledger contains about one study that used the data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Participation {
     /// How it was started.
     pub begin: Begin,
-    /// The rho spent so far.
-    pub spent: Rho,
+    /// What was spent so far.
+    pub spent: Spent,
     /// The last round.
     pub round: u32,
     /// Releases made from the records.
     pub fresh: u32,
     /// Releases of mixing rounds.
     pub mixed: u32,
-    /// The next round's rho.
-    pub(super) next_rho: Rho,
+    /// The next round's cost.
+    pub(super) next: Spent,
     /// A round that was charged and will not be noised.
     pub(super) retired: Option<u32>,
     /// Neighbours that were dropped, and when.
@@ -119,14 +119,14 @@ impl Contents {
             Record::Owner(_) => return None,
             Record::Begin(begin) => {
                 self.current = Some(self.runs.len() as u32);
-                let next_rho = begin.next_rho;
+                let next = begin.next;
                 let run = Participation {
                     begin,
-                    spent: Rho::ZERO,
+                    spent: Spent::ZERO,
                     round: 0,
                     fresh: 0,
                     mixed: 0,
-                    next_rho,
+                    next,
                     retired: None,
                     dropped: vec![],
                     at: [None; 2],
@@ -145,10 +145,10 @@ impl Contents {
                 self.runs.get(run as usize)?;
                 self.current = Some(run);
             }
-            Record::Charge { run: index, round, rho } => {
+            Record::Charge { run: index, round, cost } => {
                 self.current = Some(index);
                 let run = self.runs.get_mut(index as usize)?;
-                run.charge(round, rho).then_some(())?;
+                run.charge(round, cost).then_some(())?;
             }
         }
         Some(())
@@ -172,20 +172,18 @@ impl Contents {
         }
         self.torn = true;
         if let Some(run) = run.filter(|run| !run.is_complete()) {
-            let (round, rho) = (run.round + 1, run.next_rho);
-            run.charge(round, rho);
+            let (round, cost) = (run.round + 1, run.next);
+            run.charge(round, cost);
         }
         Ok(())
     }
 
-    /// The rho spent in all studies together; `None` if one of them released without protection.
-    pub fn spent(&self) -> Option<Rho> {
+    /// What was spent in all studies together; `None` if one of them released without protection. Studies may differ in what they
+    /// assume: the first rho holds as long as each assumption does, the second whoever colludes.
+    pub fn spent(&self) -> Option<Spent> {
         let protected = self.runs.iter().all(|run| run.begin.protected || run.round == 0);
         // Each sum is of terms that are rounded up where they are made; one part in 10^12 covers adding them.
-        protected.then(|| {
-            let sum = self.runs.iter().fold(Rho::ZERO, |sum, run| sum.plus(run.spent));
-            Rho::computed(sum.get() * (1.0 + 1e-12))
-        })
+        protected.then(|| self.runs.iter().fold(Spent::ZERO, |sum, run| sum.plus(run.spent)).rounded_up())
     }
 }
 
@@ -195,9 +193,9 @@ impl Participation {
             return None;
         }
         match record.cost {
-            Cost::Noised(rho) | Cost::Rehearsed(rho) => {
+            Cost::Noised(cost) | Cost::Rehearsed(cost) => {
                 self.fresh += 1;
-                self.spent = self.spent.plus(rho);
+                self.spent = self.spent.plus(cost);
             }
             // A study that promises privacy has no release without it.
             Cost::Unprotected if self.begin.protected => return None,
@@ -206,18 +204,18 @@ impl Participation {
             Cost::Withheld => {}
         }
         self.round = record.round;
-        self.next_rho = record.next_rho;
+        self.next = record.next;
         self.retired = None;
         self.at = [self.at[1], Some(at)];
         Some(())
     }
 
     /// Charges a round and retires it, once.
-    fn charge(&mut self, round: u32, rho: Rho) -> bool {
+    fn charge(&mut self, round: u32, cost: Spent) -> bool {
         if self.retired == Some(round) {
             return true;
         }
-        self.spent = self.spent.plus(rho);
+        self.spent = self.spent.plus(cost);
         self.retired = Some(round);
         round == self.round + 1
     }

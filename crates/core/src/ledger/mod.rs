@@ -28,7 +28,7 @@ pub use record::{Begin, EdgeRecord, Record, RoundRecord};
 use crate::client::{Cost, Release};
 use crate::identity::Identity;
 use crate::message::{Chain, Final, Head, Message, Outgoing, Receipt, decode};
-use crate::privacy::{ClientBudget, Rho};
+use crate::privacy::{ClientBudget, Spent};
 use crate::study::Limits;
 
 /// A disk as the ledger needs it. The real one is in `undertone-peer`, simulated ones are in the tests.
@@ -234,9 +234,9 @@ impl<D: Disk> Ledger<D> {
         self.disk.write(at, &self.contents.last).map_err(|e| LedgerError::Disk("written", e))?;
         if self.contents.torn {
             let current = self.contents.current.map(|run| (run, &self.contents.runs[run as usize]));
-            let charged = current.and_then(|(index, run)| Some((index, run.retired?, run.next_rho)));
-            if let Some((run, round, rho)) = charged {
-                self.append(Record::Charge { run, round, rho })?;
+            let charged = current.and_then(|(index, run)| Some((index, run.retired?, run.next)));
+            if let Some((run, round, cost)) = charged {
+                self.append(Record::Charge { run, round, cost })?;
             }
         }
         Ok(())
@@ -295,14 +295,16 @@ impl<D: Disk> Ledger<D> {
         if release.values().len() != self.limits.features {
             return Err(LedgerError::OtherStudy);
         }
-        let phi = self.budget.as_ref().map(|budget| budget.phi(round));
+        let due = self.budget.as_ref().map(|budget| budget.cost(round));
         match release.cost() {
             Cost::Mixed | Cost::Withheld => {}
             Cost::Unprotected | Cost::Rehearsed(_) if run.begin.protected => {
                 return Err(LedgerError::Unprotected(round));
             }
             // What was noised for another budget than this one was not what `may_use_records` asks about.
-            Cost::Noised(rho) | Cost::Rehearsed(rho) if phi != Some(rho) => return Err(LedgerError::OtherCost(round)),
+            Cost::Noised(cost) | Cost::Rehearsed(cost) if due != Some(cost) => {
+                return Err(LedgerError::OtherCost(round));
+            }
             _ if !self.may_use_records() => return Err(LedgerError::NotAllowed(round)),
             _ => {}
         }
@@ -311,7 +313,7 @@ impl<D: Disk> Ledger<D> {
             run: self.run,
             round,
             cost: release.cost(),
-            next_rho: self.budget.as_ref().map_or(Rho::ZERO, |budget| budget.phi(round + 1)),
+            next: self.budget.as_ref().map_or(Spent::ZERO, |budget| budget.cost(round + 1)),
             prior,
             released: release.values().to_vec(),
             memory,

@@ -10,7 +10,7 @@ use crate::bytes::{ByteReader, ByteWriter};
 use crate::client::Cost;
 use crate::identity::PublicId;
 use crate::message::Receipt;
-use crate::privacy::Rho;
+use crate::privacy::{Rho, Spent};
 
 /// The hash of a record.
 pub type Hash = [u8; 32];
@@ -22,7 +22,7 @@ pub const ALIGN: usize = 8;
 /// The start of every ledger, in its first record.
 const MAGIC: &[u8; 16] = b"undertone ledger";
 /// The version of this format.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 /// Longest study name that is kept, in bytes.
 pub const LONGEST_NAME: usize = 200;
 
@@ -56,7 +56,7 @@ pub enum Record {
         /// The round that is retired.
         round: u32,
         /// What it is charged with.
-        rho: Rho,
+        cost: Spent,
     },
 }
 
@@ -75,14 +75,18 @@ pub struct Begin {
     pub degree: u32,
     /// Number of vectors in the algorithm's memory.
     pub memory: u32,
-    /// The total zCDP rho of the study at this peer.
-    pub rho: Rho,
-    /// The epsilon of this rho.
+    /// K.
+    pub clients: u32,
+    /// How many of them are assumed to pool what they know at most; K - 1, all others, if nobody is trusted.
+    pub colluders: u32,
+    /// What the study spends in all at this peer.
+    pub total: Spent,
+    /// The epsilon of the first of its rhos.
     pub epsilon: f64,
     /// At this delta.
     pub delta: f64,
-    /// The rho of the first round.
-    pub next_rho: Rho,
+    /// The cost of the first round.
+    pub next: Spent,
     /// False for rehearsals with unsafe noise or none: their releases have no privacy bound.
     pub protected: bool,
     /// A keyed hash of the data.
@@ -109,7 +113,7 @@ pub struct RoundRecord {
     /// What it cost.
     pub cost: Cost,
     /// What the next round would spend.
-    pub next_rho: Rho,
+    pub next: Spent,
     /// The chain of earlier releases.
     pub prior: [u8; 32],
     /// w~_k(n).
@@ -136,10 +140,21 @@ fn rho(reader: &mut ByteReader) -> Option<Rho> {
     Rho::new(reader.f64()?).ok()
 }
 
+/// Both rhos.
+fn spent(reader: &mut ByteReader) -> Option<Spent> {
+    Some(Spent { rho: rho(reader)?, alone: rho(reader)? })
+}
+
+fn write_spent(writer: &mut ByteWriter, spent: Spent) {
+    writer.f64(spent.rho.get());
+    writer.f64(spent.alone.get());
+}
+
 /// Bytes of the longest record that a run with these numbers can write.
 pub fn longest(features: usize, degree: usize, memory: usize) -> usize {
-    let round = 4 + 4 + 1 + 8 + 8 + 32 + 4 + 4 + 4 + 1 + 8 * features * (1 + memory) + degree * (4 + 52 + 8 * features);
-    (HEAD + HASH + round.max(200 + LONGEST_NAME)).next_multiple_of(ALIGN)
+    let round =
+        4 + 4 + 1 + 16 + 16 + 32 + 4 + 4 + 4 + 1 + 8 * features * (1 + memory) + degree * (4 + 52 + 8 * features);
+    (HEAD + HASH + round.max(240 + LONGEST_NAME)).next_multiple_of(ALIGN)
 }
 
 /// Bytes of the first record.
@@ -173,12 +188,14 @@ impl Record {
             }
             Record::Begin(begin) => {
                 w.bytes(&begin.study);
-                for number in [begin.rounds, begin.features, begin.degree, begin.memory] {
+                for number in [begin.rounds, begin.features, begin.degree, begin.memory, begin.clients, begin.colluders]
+                {
                     w.u32(number);
                 }
-                for number in [begin.rho.get(), begin.epsilon, begin.delta, begin.next_rho.get()] {
-                    w.f64(number);
-                }
+                write_spent(w, begin.total);
+                w.f64(begin.epsilon);
+                w.f64(begin.delta);
+                write_spent(w, begin.next);
                 w.bytes(&[begin.protected.into()]);
                 w.bytes(&begin.data);
                 w.bytes(&begin.time.to_le_bytes());
@@ -188,15 +205,15 @@ impl Record {
             Record::Round(round) => {
                 w.u32(round.run);
                 w.u32(round.round);
-                let (code, rho) = match round.cost {
-                    Cost::Noised(rho) | Cost::Rehearsed(rho) => (0, rho.get()),
-                    Cost::Unprotected => (0, 0.0),
-                    Cost::Mixed => (1, 0.0),
-                    Cost::Withheld => (2, 0.0),
+                let (code, cost) = match round.cost {
+                    Cost::Noised(cost) | Cost::Rehearsed(cost) => (0, cost),
+                    Cost::Unprotected => (0, Spent::ZERO),
+                    Cost::Mixed => (1, Spent::ZERO),
+                    Cost::Withheld => (2, Spent::ZERO),
                 };
                 w.bytes(&[code]);
-                w.f64(rho);
-                w.f64(round.next_rho.get());
+                write_spent(w, cost);
+                write_spent(w, round.next);
                 w.bytes(&round.prior);
                 w.u32(round.released.len() as u32);
                 w.u32(round.memory.len() as u32);
@@ -221,10 +238,10 @@ impl Record {
                 w.u32(*run);
                 6
             }
-            Record::Charge { run, round, rho } => {
+            Record::Charge { run, round, cost } => {
                 w.u32(*run);
                 w.u32(*round);
-                w.f64(rho.get());
+                write_spent(w, *cost);
                 5
             }
         }
@@ -243,10 +260,12 @@ impl Record {
                 features: f.u32()?,
                 degree: f.u32()?,
                 memory: f.u32()?,
-                rho: rho(&mut f)?,
+                clients: f.u32()?,
+                colluders: f.u32()?,
+                total: spent(&mut f)?,
                 epsilon: f.f64()?,
                 delta: f.f64()?,
-                next_rho: rho(&mut f)?,
+                next: spent(&mut f)?,
                 protected: f.u8()? == 1,
                 data: f.array()?,
                 time: f.u64()?,
@@ -254,14 +273,14 @@ impl Record {
             }),
             3 => {
                 let (run, round) = (f.u32()?, f.u32()?);
-                let cost = match (f.u8()?, f.f64()?) {
-                    (0, 0.0) => Cost::Unprotected,
-                    (0, rho) => Cost::Noised(Rho::new(rho).ok()?),
-                    (1, 0.0) => Cost::Mixed,
-                    (2, 0.0) => Cost::Withheld,
+                let cost = match (f.u8()?, spent(&mut f)?) {
+                    (0, Spent::ZERO) => Cost::Unprotected,
+                    (0, cost) => Cost::Noised(cost),
+                    (1, Spent::ZERO) => Cost::Mixed,
+                    (2, Spent::ZERO) => Cost::Withheld,
                     _ => return None,
                 };
-                let (next_rho, prior) = (rho(&mut f)?, f.array()?);
+                let (next, prior) = (spent(&mut f)?, f.array()?);
                 let (features, memory, edges) = (f.u32()? as usize, f.u32()? as usize, f.u32()?);
                 let duals = if f.u8()? == 1 { features } else { 0 };
                 let (released, memory) = (f.vector(features)?, f.vector(memory)?);
@@ -273,10 +292,10 @@ impl Record {
                     })
                 };
                 let edges = (0..edges).map(|_| edge()).collect::<Option<_>>()?;
-                Record::Round(RoundRecord { run, round, cost, next_rho, prior, released, memory, edges })
+                Record::Round(RoundRecord { run, round, cost, next, prior, released, memory, edges })
             }
             4 => Record::Drop { run: f.u32()?, neighbour: f.u32()?, round: f.u32()? },
-            5 => Record::Charge { run: f.u32()?, round: f.u32()?, rho: rho(&mut f)? },
+            5 => Record::Charge { run: f.u32()?, round: f.u32()?, cost: spent(&mut f)? },
             6 => Record::Resume { run: f.u32()? },
             _ => return None,
         };

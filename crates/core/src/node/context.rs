@@ -3,7 +3,7 @@
 use super::setup::NodeSetup;
 use crate::identity::PublicId;
 use crate::message::Chain;
-use crate::privacy::ClientBudget;
+use crate::privacy::{ClientBudget, Masks};
 use crate::problem::Problem;
 use crate::study::{Limits, StudyDigest};
 
@@ -16,6 +16,8 @@ pub(super) struct Context {
     pub problem: Problem,
     /// What this peer may spend; none without privacy.
     pub budget: Option<ClientBudget>,
+    /// Where masks come from; none if noise is not masked.
+    pub masks: Option<Masks>,
     /// This peer's own step size, if it has one.
     pub eta: Option<f64>,
 }
@@ -31,6 +33,7 @@ impl Context {
             limits: setup.limits(),
             problem: setup.study.public_problem().expect("checked with the setup"),
             budget: setup.budget(),
+            masks: setup.masks(),
             eta: client.and_then(|client| client.eta),
             setup,
         }

@@ -5,7 +5,9 @@ use thiserror::Error;
 use crate::graph::{Graph, GraphError};
 use crate::identity::PublicId;
 use crate::names::Names;
+use crate::privacy::{ClientBudget, Masking};
 use crate::problem::Weights;
+use crate::records::Records;
 use crate::study::{DataSpec, Layout, NoiseKind, Study};
 
 /// Most numbers that a peer keeps per round: P times (2 + d_k).
@@ -36,6 +38,8 @@ pub struct Roster {
     pub addresses: Vec<Option<String>>,
     /// Which of them are neighbours.
     pub graph: Graph,
+    /// What masked noise is made for; none if nobody is trusted.
+    pub masking: Option<Masking>,
 }
 
 impl Roster {
@@ -53,6 +57,12 @@ impl Roster {
             return refuse(
                 "data.records is missing; where every record counts the same, all peers divide by the same public mean number of \
                  records, so write it (or client.NAME.records for each, or problem.weights = \"clients\")",
+            );
+        }
+        if study.privacy().is_some_and(|privacy| privacy.colluders().is_some()) && study.mean_records().is_none() {
+            return refuse(
+                "data.records is missing; masks are made for a public number of records, so write their mean (or \
+                 client.NAME.records for each)",
             );
         }
         if let Some(reason) = study.algorithm().refuses_peers() {
@@ -106,7 +116,18 @@ impl Roster {
                 "data.features times the neighbours of a client is too large for peers; use fewer of either",
             );
         }
-        Ok(Self { ids: named.iter().filter_map(|(_, client)| client.id).collect(), names, addresses, graph })
+        let masking = study.masking(names.len(), || f64::NAN).map_err(|e| RosterError::NotForPeers(e.message))?;
+        let ids = named.iter().filter_map(|(_, client)| client.id).collect();
+        Ok(Self { ids, names, addresses, graph, masking })
+    }
+
+    /// What the peer `me` may spend in a study, with these records; none without privacy.
+    pub fn budget(&self, study: &Study, me: usize, records: Records) -> Option<ClientBudget> {
+        let budget = study.client_budget(&self.names.get(me))?.masked(self.masking);
+        Some(match records.gradient_sensitivity() {
+            Some(gradient) => budget.of_records(gradient, records.features()),
+            None => budget,
+        })
     }
 
     /// The peer that has this key.

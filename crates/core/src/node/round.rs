@@ -70,8 +70,11 @@ impl Context {
         slots.extend(0..ids.len() as u32);
         let run = Run { rounds: self.limits.rounds, graph: &self.setup.roster.graph, problem: &self.problem };
         let round = run.round(number, self.setup.me, self.eta).among(ids, slots, inputs.own, points);
+        // All K clients' masks, whoever is left: a mask is never taken back.
+        let (clients, features) = (self.setup.roster.names.len(), self.limits.features);
+        let masks = self.masks.as_ref().map(|masks| masks.round(clients, 0, number, features));
         let protection = match (&self.budget, &self.setup.noise) {
-            (Some(budget), Some(noise)) => Protection::On { budget, noise, trial: 0 },
+            (Some(budget), Some(noise)) => Protection::On { budget, noise, masks: masks.as_ref(), trial: 0 },
             _ => Protection::Off,
         };
         let rules = Rules { algorithm: self.setup.study.algorithm() };

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{OnLoss, Roster};
-use crate::identity::Identity;
+use crate::identity::{Identity, PublicId};
 use crate::ledger::Begin;
-use crate::privacy::{ClientBudget, Noise, Rho};
+use crate::privacy::{ClientBudget, Masks, Noise, PairKeys, Spent};
 use crate::records::Dataset;
 use crate::study::{Limits, Study};
 
@@ -29,8 +29,8 @@ pub struct NodeSetup {
     pub noise: Option<Noise>,
     /// What to do about a neighbour that is not connected.
     pub on_loss: OnLoss,
-    /// The zCDP rho that this study may spend at most, if less than its budget.
-    pub allowance: Option<Rho>,
+    /// What this study may spend at most, if less than its budget.
+    pub allowance: Option<Spent>,
     /// Last releases collected earlier, if the study was already finished.
     pub finals: Vec<Vec<u8>>,
     /// Seconds since 1970, for the ledger's reader.
@@ -80,7 +80,7 @@ impl NodeSetup {
 
     /// What this peer may spend; none without privacy.
     pub(super) fn budget(&self) -> Option<ClientBudget> {
-        let budget = self.study.client_budget(&self.roster.names.get(self.me))?;
+        let budget = self.roster.budget(&self.study, self.me, self.data.records())?;
         Some(match self.allowance {
             Some(allowance) => budget.allowing(allowance),
             None => budget,
@@ -91,9 +91,22 @@ impl NodeSetup {
         self.study.limits(self.roster.names.len())
     }
 
+    /// Where masks come from; none if noise is not masked. In a rehearsal they are as open as the noise.
+    pub(super) fn masks(&self) -> Option<Masks> {
+        self.study.privacy()?.colluders()?;
+        if self.noise.as_ref().is_some_and(|noise| !noise.is_safe()) {
+            return self.study.simulated_masks().ok().flatten();
+        }
+        let study = self.study.digest().whole();
+        let key = |other: &PublicId| self.identity.mask_key(other, &study);
+        Some(Masks::Shared(PairKeys::new(self.me, self.roster.ids.iter().map(key).collect())))
+    }
+
     /// The ledger's record of entering the study.
     pub(super) fn begin(&self, budget: Option<&ClientBudget>) -> Begin {
         let promised = budget.map(ClientBudget::promised);
+        let clients = self.roster.names.len() as u32;
+        let colluders = self.study.privacy().and_then(|privacy| privacy.colluders());
         Begin {
             study: self.study.digest().whole(),
             name: self.study.name().into(),
@@ -101,10 +114,12 @@ impl NodeSetup {
             features: self.study.features() as u32,
             degree: self.roster.graph.degree(self.me) as u32,
             memory: self.study.algorithm().memory() as u32,
-            rho: promised.unwrap_or(Rho::ZERO),
-            epsilon: budget.zip(promised).map_or(0.0, |(budget, rho)| budget.epsilon(rho).get()),
+            clients,
+            colluders: colluders.map_or(clients - 1, |colluders| colluders as u32),
+            total: promised.unwrap_or(Spent::ZERO),
+            epsilon: budget.zip(promised).map_or(0.0, |(budget, total)| budget.epsilon(total.rho).get()),
             delta: budget.map_or(0.0, |budget| budget.delta().get()),
-            next_rho: budget.map_or(Rho::ZERO, |budget| budget.phi(1)),
+            next: budget.map_or(Spent::ZERO, |budget| budget.cost(1)),
             protected: self.noise.as_ref().is_some_and(|noise| self.study.is_protected_by(noise)),
             data: self.data_hash,
             time: self.time,

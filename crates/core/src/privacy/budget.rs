@@ -5,7 +5,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::accountant::{Accountant, bisect};
-use super::units::{Delta, Epsilon, Rho};
+use super::masks::{MaskedLattice, Masking, OwnNoise};
+use super::sensitivity::Sensitivity;
+use super::units::{Delta, Epsilon, Rho, Spent};
 
 /// Relative slack by which every round stays below its share, so that the sum, in any order, stays below the total.
 const SLACK: f64 = 1e-12;
@@ -206,22 +208,43 @@ pub struct ClientBudget {
     factor: f64,
     accountant: Accountant,
     delta: Delta,
-    /// The most rho that may be spent.
-    allowed: f64,
+    /// What the clients assume about each other; none if nobody is trusted.
+    masking: Option<Masking>,
+    /// The sensitivity of the client's gradient and the number of its coordinates, from which follows what own noise alone is worth.
+    records: Option<(Sensitivity, usize)>,
+    /// The most that may be spent.
+    allowed: Spent,
 }
 
 impl ClientBudget {
     /// The budget of a client; `own` is its phi(1) where it has one of its own. All that it promises is allowed.
     pub fn new(schedule: Arc<Schedule>, own: Option<Rho>, accountant: Accountant, delta: Delta) -> Self {
         let factor = own.map_or(1.0, |own| own.get() / schedule.phi(1).get());
-        let mut budget = Self { schedule, factor, accountant, delta, allowed: 0.0 };
+        let mut budget =
+            Self { schedule, factor, accountant, delta, masking: None, records: None, allowed: Spent::ZERO };
         budget.allowed = budget.total();
         budget
     }
 
-    /// The same with at most `rho` to spend. What is allowed already is never raised.
-    pub fn allowing(self, rho: Rho) -> Self {
-        Self { allowed: self.allowed.min(rho.get()), ..self }
+    /// The same with noise that is masked.
+    pub fn masked(self, masking: Option<Masking>) -> Self {
+        let mut budget = Self { masking, ..self };
+        budget.allowed = budget.total();
+        budget
+    }
+
+    /// The same for records of which one moves a gradient of so many coordinates by this much: what own noise alone is worth depends on it.
+    pub fn of_records(self, gradient: Sensitivity, features: usize) -> Self {
+        let mut budget = Self { records: Some((gradient, features)), ..self };
+        budget.allowed = budget.total();
+        budget
+    }
+
+    /// The same with at most so much to spend. What is allowed already is never raised.
+    pub fn allowing(self, most: Spent) -> Self {
+        let least = |a: Rho, b: Rho| if a < b { a } else { b };
+        let allowed = Spent { rho: least(self.allowed.rho, most.rho), alone: least(self.allowed.alone, most.alone) };
+        Self { allowed, ..self }
     }
 
     /// phi_k(n); zero in rounds that do not touch the records and after the last round.
@@ -233,24 +256,57 @@ impl ClientBudget {
         Rho::computed(self.schedule.phi(round).get() * self.factor)
     }
 
+    /// What the noise of the masked round n is made of, for a gradient of this sensitivity: the lattice of all clients, and the own noise.
+    /// `None` if the numbers leave the range in which noise can be drawn, or nothing is masked.
+    pub fn masked_noise(
+        &self,
+        round: u32,
+        gradient: Sensitivity,
+        features: usize,
+    ) -> Option<(MaskedLattice, OwnNoise)> {
+        // The lattice follows from the schedule of all, the own noise from the client's.
+        let lattice = MaskedLattice::new(self.masking.as_ref()?, self.schedule.phi(round))?;
+        let own = lattice.own(gradient, features, self.phi(round))?;
+        Some((lattice, own))
+    }
+
+    /// What the clients assume about each other; none if nobody is trusted.
+    pub fn masking(&self) -> Option<&Masking> {
+        self.masking.as_ref()
+    }
+
+    /// What round n costs: phi_k(n) under the assumption, and what own noise alone is worth, for the records that the budget was made for.
+    ///
+    /// With masks and no records, or noise that cannot be drawn, the second is unknown, and nothing bounds it.
+    pub fn cost(&self, round: u32) -> Spent {
+        let rho = self.phi(round);
+        if self.masking.is_none() || rho.get() == 0.0 {
+            return Spent::without_masks(rho);
+        }
+        let noise = self.records.and_then(|(gradient, features)| self.masked_noise(round, gradient, features));
+        noise.map_or(Spent { rho, alone: Rho::computed(f64::INFINITY) }, |(_, own)| own.spent(rho))
+    }
+
     /// All rounds, added up in the order in which a ledger adds them, so that the two are equal to the last bit.
-    fn total(&self) -> f64 {
-        (1..=self.schedule.rounds()).fold(0.0, |sum, n| sum + self.phi(n).get())
+    fn total(&self) -> Spent {
+        (1..=self.schedule.rounds()).fold(Spent::ZERO, |sum, n| sum.plus(self.cost(n)))
     }
 
-    /// The rho that all rounds together spend, rounded up.
-    pub fn promised(&self) -> Rho {
-        Rho::computed(self.total() * (1.0 + 1e-12))
+    /// What all rounds together spend, rounded up.
+    pub fn promised(&self) -> Spent {
+        self.total().rounded_up()
     }
 
-    /// Whether all rounds together stay within `rho`: the sum that a ledger will show, not rounded.
-    pub fn fits(&self, rho: f64) -> bool {
-        self.total() <= rho
+    /// Whether all rounds together stay within these: the sums that a ledger will show, not rounded.
+    pub fn fits(&self, rho: f64, alone: f64) -> bool {
+        let total = self.total();
+        total.rho.get() <= rho && total.alone.get() <= alone
     }
 
     /// Whether round n may still touch the records after `spent`.
-    pub fn allows(&self, spent: Rho, round: u32) -> bool {
-        spent.plus(self.phi(round)).get() <= self.allowed
+    pub fn allows(&self, spent: Spent, round: u32) -> bool {
+        let after = spent.plus(self.cost(round));
+        after.rho <= self.allowed.rho && after.alone <= self.allowed.alone
     }
 
     /// The epsilon of a rho, at the study's delta by its accountant.

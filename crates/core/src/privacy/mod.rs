@@ -7,16 +7,19 @@
 //! | how far can one record move a release | [`Sensitivity`], which has no constructor that takes a number |
 //! | how much noise covers it | [`NoiseScale`], made of a sensitivity and a budget and nothing else |
 //! | where does it come from | [`Noise`] |
+//! | which part of it cancels between clients that trust each other | [`Trust`], [`Masks`] |
 
 pub mod accountant;
 pub mod budget;
 pub mod discrete_gaussian;
+pub mod masks;
 pub mod noise;
 pub mod sensitivity;
 pub mod units;
 
 pub use accountant::Accountant;
 pub use budget::{Budget, BudgetError, ClientBudget, Schedule};
+pub use masks::{MaskedLattice, Masking, Masks, OwnNoise, PairKeys, RoundMasks, Trust, TrustError};
 pub use noise::{Noise, NoiseError, Stream};
 pub use sensitivity::{Clipping, Lattice, NoiseScale, Sensitivity};
-pub use units::{Clip, Delta, Epsilon, Rho, UnitError};
+pub use units::{Clip, Delta, Epsilon, Rho, Spent, UnitError};

@@ -17,6 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use thiserror::Error;
 
 use super::discrete_gaussian;
+use super::masks::{MaskedLattice, OwnNoise, RoundMasks};
 use super::sensitivity::NoiseScale;
 
 /// Noise could not be drawn.
@@ -34,6 +35,14 @@ pub enum NoiseError {
         /// The standard deviation asked for.
         sigma: f64,
     },
+    /// Masked noise cannot be put on the lattice of all clients.
+    #[error(
+        "masked noise for this client cannot be represented; change the budget, clip or number of records, or set privacy.colluders for fewer masks"
+    )]
+    UnrepresentableMask,
+    /// Safe noise with masks that are not secret, or the masks of another client.
+    #[error("the masks are not those of this client, or not made for this kind of noise")]
+    OtherMasks,
 }
 
 /// A source of noise for releases. It has no `Debug`, because it may hold a key.
@@ -75,7 +84,6 @@ impl Noise {
     }
 
     /// Writes `value` plus noise of the given scale to `released`: the paper's w~ = w + xi.
-    ///
     pub fn release(
         &self,
         stream: Stream,
@@ -92,37 +100,77 @@ impl Noise {
                     *r = v + sigma * xi;
                 }
             }
-            Source::Secure => {
-                let mut key = [0; 32];
-                getrandom::fill(&mut key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
-                release_on_lattice(&mut ChaCha20Rng::from_seed(key), scale, value, released)?;
+            Source::Secure | Source::Keyed { .. } => {
+                let refused = NoiseError::Unrepresentable { sigma: scale.sigma() };
+                let lattice = scale.lattice(value.len()).ok_or(refused)?;
+                let mut rng = self.generator(stream)?;
+                release_on_lattice(&mut rng, lattice.step(), lattice.scale(), |_| 0, value, released)?;
             }
-            Source::Keyed { key } => release_on_lattice(&mut stream.keyed(*key), scale, value, released)?,
         }
         Ok(())
     }
+
+    /// Writes `value` plus own noise plus the client's masks to `released`.
+    pub fn release_masked(
+        &self,
+        stream: Stream,
+        (lattice, own): (&MaskedLattice, &OwnNoise),
+        masks: &RoundMasks,
+        value: &[f64],
+        released: &mut [f64],
+    ) -> Result<(), NoiseError> {
+        let client = stream.client as usize;
+        if !masks.are_of(client) || (masks.is_paired() && !self.is_safe()) {
+            return Err(NoiseError::OtherMasks);
+        }
+        if let Source::Fast { seed } = self.0 {
+            let mut rng = stream.fast(seed);
+            let sigma = own.scale as f64 * lattice.step();
+            masks.sum_normal(client, lattice, released);
+            for (r, v) in released.iter_mut().zip(value) {
+                let xi: f64 = StandardNormal.sample(&mut rng);
+                *r += v + sigma * xi;
+            }
+            return Ok(());
+        }
+        let mut sums = vec![0; value.len()];
+        masks.sum(client, lattice, &mut sums);
+        release_on_lattice(&mut self.generator(stream)?, lattice.step(), own.scale, |i| sums[i], value, released)
+    }
+
+    /// What exact noise is drawn from.
+    fn generator(&self, stream: Stream) -> Result<ChaCha20Rng, NoiseError> {
+        match &self.0 {
+            Source::Keyed { key } => Ok(stream.keyed(*key)),
+            _ => {
+                let mut key = [0; 32];
+                getrandom::fill(&mut key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
+                Ok(ChaCha20Rng::from_seed(key))
+            }
+        }
+    }
 }
 
-/// g (round(w/g) + Z), Z a discrete Gaussian per coordinate.
+/// g (round(w/g) + Z + mask), Z a discrete Gaussian per coordinate, of `scale` steps of length g = `step`.
 fn release_on_lattice(
     rng: &mut ChaCha20Rng,
-    scale: NoiseScale,
+    step: f64,
+    scale: u64,
+    mask: impl Fn(usize) -> i128,
     value: &[f64],
     released: &mut [f64],
 ) -> Result<(), NoiseError> {
     // Beyond this the sum below could overflow; only diverged runs reach it.
     const LARGEST_STEPS: f64 = (1u128 << 120) as f64;
-    let refused = NoiseError::Unrepresentable { sigma: scale.sigma() };
-    let lattice = scale.lattice(value.len()).ok_or(refused)?;
-    for (r, v) in released.iter_mut().zip(value) {
+    for (i, (r, v)) in released.iter_mut().zip(value).enumerate() {
         // Dividing and multiplying by a power of two is exact, so only `round` and the last conversion introduce rounding; the
         // last one uses only the noised integer.
-        let steps = libm::round(v / lattice.step());
+        let steps = libm::round(v / step);
         if steps.is_nan() || steps.abs() > LARGEST_STEPS {
             return Err(NoiseError::Diverged(*v));
         }
-        let noised = steps as i128 + i128::from(discrete_gaussian::sample(lattice.scale(), rng));
-        *r = noised as f64 * lattice.step();
+        let noised = steps as i128 + mask(i) + i128::from(discrete_gaussian::sample(scale, rng));
+        *r = noised as f64 * step;
     }
     Ok(())
 }

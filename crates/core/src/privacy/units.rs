@@ -83,3 +83,35 @@ impl Rho {
         Rho(self.0 + other.0)
     }
 }
+
+/// What releases cost, counted twice: under the study's assumption about colluders, and without it.
+///
+/// Without masks the two are equal. Both add up over releases, whatever was assumed in each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Spent {
+    /// If at most as many clients collude as the study assumes.
+    pub rho: Rho,
+    /// If all others do.
+    pub alone: Rho,
+}
+
+impl Spent {
+    /// Nothing.
+    pub const ZERO: Spent = Spent { rho: Rho::ZERO, alone: Rho::ZERO };
+
+    /// What costs the same whoever colludes.
+    pub fn without_masks(rho: Rho) -> Self {
+        Self { rho, alone: rho }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        Self { rho: self.rho.plus(other.rho), alone: self.alone.plus(other.alone) }
+    }
+
+    /// The same, larger by one part in 10^12: covers the rounding errors of sums.
+    pub fn rounded_up(self) -> Self {
+        let up = |rho: Rho| Rho::computed(rho.get() * (1.0 + 1e-12));
+        Self { rho: up(self.rho), alone: up(self.alone) }
+    }
+}

@@ -8,7 +8,7 @@ use crate::algorithm::{self, Algorithm};
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
 use crate::loss::{AnyLoss, Shape};
-use crate::privacy::{Accountant, Budget, Clip, Delta, Epsilon, Rho, Schedule};
+use crate::privacy::{Accountant, Budget, Clip, Delta, Epsilon, Rho, Schedule, Trust, TrustError};
 use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
 use crate::rule::{self, Rule};
@@ -93,8 +93,25 @@ impl StudySpec {
         }
         privacy.clip.map_or(Ok(()), |clip| number("privacy.clip", clip, rule::POSITIVE))?;
         privacy.tau.map_or(Ok(()), |tau| number("privacy.tau", tau, rule::ABOVE_ZERO_TO_ONE))?;
+        self.check_trust(privacy)?;
         number("privacy.spent_share", privacy.spent_share, rule::BELOW_ONE)?;
         self.check_standardisation(privacy)
+    }
+
+    /// Masks need somebody to share them with; how many clients there are may be known only later.
+    fn check_trust(&self, privacy: &PrivacySpec) -> Result<(), StudyError> {
+        let Some(colluders) = privacy.colluders else {
+            return match privacy.theta {
+                Some(_) => Err(StudyError::at(
+                    "privacy.theta",
+                    "divides noise between masks and own noise, but there are no masks; give privacy.colluders, or remove it",
+                )),
+                None => Ok(()),
+            };
+        };
+        count("privacy.colluders", colluders as u64, 0, MOST_CLIENTS)?;
+        privacy.theta.map_or(Ok(()), |theta| number("privacy.theta", theta, rule::THETA))?;
+        self.stated_clients().map_or(Ok(()), |clients| trust(privacy, clients).map(|_| ()))
     }
 
     /// Private standardisation splits a total rho, and gives all records of all clients one map.
@@ -174,6 +191,14 @@ impl StudySpec {
             BudgetSpec::Epsilon(epsilon) => Budget::Epsilon(Epsilon::new(epsilon).map_err(unit)?),
             BudgetSpec::First(phi1) => Budget::First(Rho::new(phi1).map_err(unit)?),
         };
+        if privacy.colluders.is_some()
+            && let Some(reason) = algorithm.refuses_masks()
+        {
+            return Err(StudyError::at(
+                "privacy.colluders",
+                format!("is not possible with {}: {reason}", algorithm.name()),
+            ));
+        }
         let touches = |n: u32| algorithm.touches_records(n, self.rounds);
         let data_rounds = (1..=self.rounds).filter(|&n| touches(n)).count() as u32;
         let cannot = |e| StudyError::at("privacy", format!("cannot be kept: {e}"));
@@ -191,7 +216,7 @@ impl StudySpec {
             exposure = exposure.max(phi1 / schedule.phi(1).get());
         }
         let PrivacySpec { accountant, noise, .. } = *privacy;
-        Ok(Privacy { clip, budget, delta, accountant, noise, before, schedule, exposure })
+        Ok(Privacy { clip, budget, delta, accountant, noise, before, schedule, exposure, spec: *privacy })
     }
 
     /// The problem as far as an algorithm has to know it before there is data: the paper's rule gives some l1.
@@ -293,6 +318,15 @@ impl StudySpec {
         }
         Ok(())
     }
+}
+
+/// What so many clients assume about each other; none if nobody is trusted.
+pub(super) fn trust(privacy: &PrivacySpec, clients: usize) -> Result<Option<Trust>, StudyError> {
+    let Some(colluders) = privacy.colluders else { return Ok(None) };
+    Trust::new(clients, colluders, privacy.theta).map(Some).map_err(|error| {
+        let key = if matches!(error, TrustError::Share { .. }) { "privacy.theta" } else { "privacy.colluders" };
+        StudyError::at(key, error)
+    })
 }
 
 /// A number that keeps a rule.

@@ -11,10 +11,16 @@ use crate::graph::{Graph, GraphError};
 use crate::knob::Settings;
 use crate::loss::{Absolute, Hinge};
 use crate::names::Names;
-use crate::privacy::{Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, Noise, Rho, Schedule};
+use crate::privacy::{
+    Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, Masking, Masks, Noise, NoiseError, Rho, Schedule,
+    Sensitivity, Spent, Trust,
+};
 use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
 use crate::schema::{Scaling, Schema};
+
+/// Rhos from here on mean nothing, and their epsilon is not computed.
+const LARGEST_KNOWN: f64 = 1e12;
 
 /// A checked study. It cannot be changed: what follows from it was computed in the check, once.
 ///
@@ -58,6 +64,8 @@ pub struct Privacy {
     pub(super) schedule: Arc<Schedule>,
     /// By how much more than the schedule the most exposed client spends.
     pub(super) exposure: f64,
+    /// As written.
+    pub(super) spec: PrivacySpec,
 }
 
 impl Study {
@@ -210,7 +218,7 @@ impl Study {
         study.loss = if spec.loss.is_classification() { Hinge.into() } else { Absolute.into() };
         (study.regularizer, study.lambda) = (RegularizerSpec::Public(Regularizer::None), 0.0);
         study.algorithm = AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0);
-        study.simulation = Simulation { central: false, metrics_every: 1, ..spec.simulation };
+        study.simulation = Simulation { central: false, metrics_every: 1, losses: 0, ..spec.simulation };
         study.clients.values_mut().for_each(|client| client.eta = None);
         study.privacy = Some(PrivacySpec {
             clip: Some(clip),
@@ -224,15 +232,23 @@ impl Study {
     }
 
     /// This study with the typical values that follow from the moments that `clients` clients released on average, each dividing
-    /// by `divisor`.
+    /// by `divisor`. With masks, `trust` tells how much noise there is in the mean.
     ///
     /// # Panics
     /// If the study does not ask for standardisation.
-    pub fn standardised(&self, moments: &[f64], clients: usize, divisor: f64) -> Result<Study, StudyError> {
+    pub fn standardised(
+        &self,
+        moments: &[f64],
+        clients: usize,
+        divisor: f64,
+        trust: Option<&Trust>,
+    ) -> Result<Study, StudyError> {
         let study = self.moments().expect("a study that asks for standardisation");
         let privacy = study.privacy().expect("moments are private");
         let sensitivity = 2.0 * privacy.clip().get() / divisor;
-        let sigma = sensitivity / (2.0 * privacy.schedule().phi(1).get()).sqrt() / (clients as f64).sqrt();
+        let local = sensitivity / (2.0 * privacy.schedule().phi(1).get()).sqrt();
+        let variance = trust.map_or(1.0 / clients as f64, |trust| trust.mean_variance(clients));
+        let sigma = local * variance.sqrt();
         let mut spec = self.spec.clone();
         let classification = spec.loss.is_classification();
         if let DataSpec::Files { schema, .. } = &mut spec.data {
@@ -278,6 +294,58 @@ impl Study {
         }
     }
 
+    /// What masked noise among so many clients is made for; none without privacy or if nobody is trusted. Where the study does not say how
+    /// many records a client has, `mean` finds their mean.
+    pub fn masking(&self, clients: usize, mean: impl FnOnce() -> f64) -> Result<Option<Masking>, StudyError> {
+        let Some(privacy) = &self.privacy else { return Ok(None) };
+        let trust = super::check::trust(&privacy.spec, clients)?;
+        Ok(trust.map(|trust| {
+            let divisor = self.mean_records().unwrap_or_else(mean);
+            Masking { trust, reference: Sensitivity::of_clipped_sum(privacy.clip, 1, divisor) }
+        }))
+    }
+
+    /// What the most exposed of `clients` clients, with these numbers of records, spends in the whole run if at most as many collude as is
+    /// assumed, and if all others do; none without privacy. Where the study does not say how many records a client has, `mean` finds their mean.
+    pub fn exposure(
+        &self,
+        clients: usize,
+        records: &[usize],
+        mean: &dyn Fn() -> f64,
+    ) -> Result<Option<Spent>, StudyError> {
+        let Some(privacy) = &self.privacy else { return Ok(None) };
+        let (rho, _) = privacy.spent(self.rounds());
+        let Some(masking) = self.masking(clients, mean)? else { return Ok(Some(Spent::without_masks(rho))) };
+        let mut sizes = records.to_vec();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut own: Vec<Option<Rho>> =
+            self.spec.clients.values().map(|c| c.phi1.and_then(|p| Rho::new(p).ok())).collect();
+        own.push(None);
+        let alone = |&records: &usize| {
+            let gradient = Sensitivity::of_clipped_sum(privacy.clip, records, self.divisor(records, mean));
+            let budgets = own.iter().map(|own| privacy.client_budget(*own).masked(Some(masking)));
+            budgets.map(|budget| budget.of_records(gradient, self.features).promised().alone.get()).fold(0.0, f64::max)
+        };
+        let rounds = sizes.iter().map(alone).fold(0.0, f64::max);
+        let before = match self.moments() {
+            Some(moments) => moments.exposure(clients, records, mean)?.map_or(0.0, |spent| spent.alone.get()),
+            None => 0.0,
+        };
+        Ok(Some(Spent { rho, alone: Rho::computed(rounds + before) }))
+    }
+
+    /// Where masks come from in a simulation or a rehearsal; none if noise is not masked.
+    pub fn simulated_masks(&self) -> Result<Option<Masks>, NoiseError> {
+        let Some(privacy) = self.privacy.as_ref().filter(|privacy| privacy.spec.colluders.is_some()) else {
+            return Ok(None);
+        };
+        Ok(Some(match privacy.noise {
+            NoiseKind::Fast => Masks::Seeded(self.noise_seed()),
+            NoiseKind::Secure => Masks::rooted().map_err(|e| NoiseError::NoEntropy(e.to_string()))?,
+        }))
+    }
+
     /// What the client of that name may spend; none without privacy.
     pub fn client_budget(&self, name: &str) -> Option<ClientBudget> {
         let own = self.spec.clients.get(name).and_then(|client| client.phi1);
@@ -321,6 +389,11 @@ impl Privacy {
         self.noise
     }
 
+    /// q, how many clients are assumed to pool what they know at most; none if it may be all of them.
+    pub fn colluders(&self) -> Option<usize> {
+        self.spec.colluders
+    }
+
     /// phi(n) for all rounds, of a client without a budget of its own.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
@@ -340,6 +413,11 @@ impl Privacy {
     pub fn spent(&self, round: u32) -> (Rho, Epsilon) {
         let rho = Rho::computed(self.before.get() + self.schedule.spent(round).get() * self.exposure);
         (rho, self.accountant.epsilon(rho, self.delta))
+    }
+
+    /// The epsilon of a rho; none for one that nothing bounds.
+    pub fn epsilon(&self, rho: Rho) -> Option<Epsilon> {
+        (rho.get() < LARGEST_KNOWN).then(|| self.accountant.epsilon(rho, self.delta))
     }
 
     /// The epsilon that the whole run promises: what the classic mechanism proves where that is the accountant and no client

@@ -148,6 +148,8 @@ pub enum Layout {
 pub struct PlanSpec {
     /// About how many clients there will be.
     pub clients: Option<usize>,
+    /// How many clients may be lost on the way; 1 if it is not given and there are masks, else 0.
+    pub losses: Option<usize>,
     /// The skill that the planner expects, from its worse end to its better one; 1 is as good as pooled data.
     pub skill: Option<(f64, f64)>,
 }
@@ -167,6 +169,10 @@ pub struct PrivacySpec {
     pub accountant: Accountant,
     /// Where noise comes from.
     pub noise: NoiseKind,
+    /// q, how many clients pool what they know at most; all of them if it is not given, and there are no masks.
+    pub colluders: Option<usize>,
+    /// How near a client's own noise is to the least that masks allow; in the middle if it is not given, or left to the planner.
+    pub theta: Option<f64>,
     /// The share of the rho that is spent on private means and spreads of the columns before the first round, if any is.
     pub standardise: Option<f64>,
     /// The share of the rho that was spent on them already: more than 0 only in a study that was standardised by it.
@@ -202,6 +208,8 @@ pub struct Simulation {
     pub metrics_every: u32,
     /// Whether to solve the pooled problem for comparison.
     pub central: bool,
+    /// So many clients, others in every trial, are lost for good in the middle.
+    pub losses: usize,
 }
 
 /// What is drawn anew in every trial.
@@ -230,7 +238,7 @@ pub struct ClientSpec {
 
 impl Default for Simulation {
     fn default() -> Self {
-        Self { trials: 1, redraw: Redraw::Noise, metrics_every: 1, central: true }
+        Self { trials: 1, redraw: Redraw::Noise, metrics_every: 1, central: true, losses: 0 }
     }
 }
 
@@ -349,6 +357,20 @@ impl StudySpec {
         }
     }
 
+    /// K, where the study says it itself.
+    pub fn stated_clients(&self) -> Option<usize> {
+        match &self.data {
+            DataSpec::Synthetic { clients, .. } => Some(*clients),
+            DataSpec::Files { layout: Layout::StandIn { clients, .. }, .. } => Some(clients.len()),
+            DataSpec::Files { layout: Layout::Split(clients), .. } => Some(*clients),
+            // Peers are all listed with their keys; in a simulation, only clients that differ from the rest are.
+            DataSpec::Files { .. } if self.clients.values().any(|client| client.id.is_some()) => {
+                Some(self.clients.len())
+            }
+            DataSpec::Files { .. } => None,
+        }
+    }
+
     /// How CSV files are written; without any, as usual.
     pub fn csv(&self) -> CsvFormat {
         match &self.data {
@@ -407,6 +429,8 @@ impl PrivacySpec {
             delta,
             accountant: Accountant::Exact,
             noise: NoiseKind::Fast,
+            colluders: None,
+            theta: None,
             standardise: None,
             spent_share: 0.0,
         }
@@ -415,6 +439,11 @@ impl PrivacySpec {
     /// The same with this share of the rho spent on private means and spreads of the columns.
     pub fn standardise(self, share: f64) -> Self {
         Self { standardise: Some(share), ..self }
+    }
+
+    /// The same under the assumption that at most so many clients pool what they know: noise is then masked.
+    pub fn colluders(self, colluders: usize) -> Self {
+        Self { colluders: Some(colluders), ..self }
     }
 
     /// The same with gradients clipped to this norm.

@@ -83,7 +83,8 @@ impl<'a> Network<'a> {
             let own = k * features..(k + 1) * features;
             let run = Run { rounds: self.rounds, graph: &self.graph, problem: self.problem };
             let round = run.round(round, k, None).with_points(&self.released[own.clone()], &self.released);
-            let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()] };
+            let scale = algorithm.gain(&round).unwrap_or(1.0);
+            let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()], scale };
             let memory = &mut self.memory[k * width..][..width];
             if algorithm.touches_records(round.number, self.rounds) {
                 algorithm.step(&round, client.records(), memory, &mut scratch, step).unwrap();
@@ -173,7 +174,8 @@ pub fn with_release<T>(
     let run = Run { rounds: 1000, graph: &graph, problem: &problem };
     let round = run.round(round, 0, None);
     let rules = Rules { algorithm: &algorithm };
-    let protection = budget.map_or(Protection::Off, |budget| Protection::On { budget, noise: &noise, trial: 0 });
+    let protection =
+        budget.map_or(Protection::Off, |budget| Protection::On { budget, noise: &noise, masks: None, trial: 0 });
     let mut scratch = Scratch::default();
     match withheld {
         true => take(&rules.withhold(&round, state, &mut scratch)),

@@ -46,6 +46,9 @@ pub fn table(spec: &StudySpec) -> Table {
         if let Some(clients) = plan.clients {
             table.insert("clients".into(), (clients as i64).into());
         }
+        if let Some(losses) = plan.losses {
+            table.insert("losses".into(), (losses as i64).into());
+        }
         if let Some((worse, better)) = plan.skill {
             table.insert("skill".into(), list([worse, better]));
         }
@@ -75,13 +78,17 @@ fn print_algorithm(algorithm: &AlgorithmSpec) -> Value {
 }
 
 fn print_simulation(simulation: Simulation) -> Table {
-    let Simulation { trials, redraw, metrics_every, central } = simulation;
-    table! {
+    let Simulation { trials, redraw, metrics_every, central, losses } = simulation;
+    let mut table = table! {
         "trials": i64::from(trials),
         "redraw": match redraw { Redraw::Noise => "noise", Redraw::All => "all" },
         "metrics_every": i64::from(metrics_every),
         "central": central,
+    };
+    if losses > 0 {
+        table.insert("losses".into(), (losses as i64).into());
     }
+    table
 }
 
 fn print_problem(spec: &StudySpec) -> Table {
@@ -232,6 +239,12 @@ fn print_privacy(privacy: &PrivacySpec) -> Table {
         if let Some(value) = value {
             table.insert(key.into(), value.into());
         }
+    }
+    if let Some(colluders) = privacy.colluders {
+        table.insert("colluders".into(), (colluders as i64).into());
+    }
+    if let Some(theta) = privacy.theta {
+        table.insert("theta".into(), theta.into());
     }
     if let Some(share) = privacy.standardise {
         table.insert("standardise".into(), share.into());

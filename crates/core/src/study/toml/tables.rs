@@ -190,9 +190,10 @@ fn plan(table: Option<Reader>, data: &mut DataSpec) -> Result<Option<PlanSpec>, 
             _ => return Err(table.error("records", "has no meaning for data that is drawn; write data.records")),
         }
     }
+    let losses = table.integer("losses", 0, MOST_CLIENTS)?.map(|count| count as usize);
     let skill = table.bounds("skill")?;
     table.finish()?;
-    Ok(Some(PlanSpec { clients, skill }))
+    Ok(Some(PlanSpec { clients, losses, skill }))
 }
 
 fn synthetic(table: &mut Reader) -> Result<DataSpec, StudyError> {
@@ -333,6 +334,8 @@ fn privacy(mut table: Reader) -> Result<PrivacySpec, StudyError> {
             &[("fast", NoiseKind::Fast), ("secure", NoiseKind::Secure)],
             NoiseKind::Fast,
         )?,
+        colluders: table.integer("colluders", 0, MOST_CLIENTS)?.map(|count| count as usize),
+        theta: table.number("theta", rule::THETA)?,
         standardise: table.number("standardise", rule::BETWEEN_ZERO_AND_ONE)?,
         spent_share: table.number("spent_share", rule::BELOW_ONE)?.unwrap_or(0.0),
     };
@@ -348,6 +351,7 @@ fn simulation(table: Option<Reader>) -> Result<Simulation, StudyError> {
             redraw: table.choice_or("redraw", &[("noise", Redraw::Noise), ("all", Redraw::All)], Redraw::Noise)?,
             metrics_every: table.integer("metrics_every", 1, MOST_ROUNDS)?.unwrap_or(1) as u32,
             central: table.flag("central")?.unwrap_or(true),
+            losses: table.integer("losses", 0, MOST_CLIENTS)?.unwrap_or(0) as usize,
         };
         table.finish()?;
     }
