@@ -13,6 +13,7 @@ column of numbers, rounded as in sets.typical. In the mode `typical`, numbers ar
 Methods:
 
   undertone    algorithm = "auto"
+  masks        the same with colluders = a fifth of the parties, at least one
   zcdp-nfl     the paper's algorithm with the parameters that the planner finds for it, exact accounting, clients weighted
                equally, no typical values
   before       an older program (--before), with the keys of its time. It knows no typical values: in that mode it gets the
@@ -72,7 +73,7 @@ EPSILONS = [0.5, 1.0, 2.0, 10.0]
 SPLITS = ["even", "uneven", "tiny"]
 MODES = ["typical", "bounds"]
 METHODS = {  # with their modes
-    "undertone": MODES, "before": MODES, "zcdp-nfl": ["bounds"], "diffprivlib": MODES, "adassp": MODES, "alone": ["bounds"],
+    "undertone": MODES, "masks": MODES, "before": MODES, "zcdp-nfl": ["bounds"], "diffprivlib": MODES, "adassp": MODES, "alone": ["bounds"],
 }
 CENTRAL = {"diffprivlib": ["squared", "logistic"], "adassp": ["squared"]}  # their losses
 KEY = ["set", "loss", "split", "epsilon", "mode", "method", "seed"]
@@ -227,7 +228,7 @@ def edges(clients):
     return sorted(found)
 
 
-def study(case, epsilon, mode, weights="records", old=False, chosen=None):
+def study(case, epsilon, mode, weights="records", old=False, chosen=None, masks=False):
     """The text of a study; `chosen` are the parameters of an algorithm, by dotted key, in place of "auto"."""
     kind, _, level = case.loss.partition("-")
     ranges = limits(case.name, mode) if old else bounds(case.set)
@@ -247,6 +248,8 @@ def study(case, epsilon, mode, weights="records", old=False, chosen=None):
     data += [f"typical.{c} = {list(pair)}" for c, pair in known.items()]
     words = {**case.set.words, **({case.set.target: YES} if case.set.range == YES else {})}
     data += [f"categories.{c} = {json.dumps(listed)}" for c, listed in words.items()]
+    if masks:
+        privacy.append(f"colluders = {max(1, case.clients // 5)}")
     for key, value in (chosen or {}).items():
         table, _, key = key.partition(".")
         try:
@@ -297,7 +300,7 @@ def study_to_plan(case, epsilon, mode, method, options):
     if method == "before":
         return study(case, epsilon, mode, old=True), options.before
     weights = "clients" if method == "zcdp-nfl" else "records"
-    return study(case, epsilon, mode, weights, options.old_keys), options.program
+    return study(case, epsilon, mode, weights, options.old_keys, masks=method == "masks"), options.program
 
 
 def simulate(case, folder, epsilon, mode, method, options):
@@ -449,7 +452,7 @@ def main():
     plans = {}
     for (name, loss, seed), listed in runs.items():
         for _, epsilon, mode, method in listed:
-            if method in ("undertone", "before", "zcdp-nfl"):
+            if method in ("undertone", "masks", "before", "zcdp-nfl"):
                 text, program = study_to_plan(Case(name, loss, seed), epsilon, mode, method, options)
                 if not plan_files(text, program, options.out)[1].exists():
                     plans[text, program] = f"{name} {loss} {epsilon} {mode}"

@@ -45,7 +45,7 @@ def plot(rows, path):
         curve, covered = group.groupby("epsilon").floored.mean(), group.loss.unique()
         only = "" if len(covered) == rows.loss.nunique() else f" (only {', '.join(covered)})"
         axes.plot(curve.index, curve, marker="o", linestyle="-" if mode == "typical" else "--", label=f"{method}, {mode}{only}",
-                  color=f"C{['undertone', 'before', 'zcdp-nfl', 'diffprivlib', 'adassp'].index(method)}")
+                  color=f"C{['undertone', 'masks', 'before', 'zcdp-nfl', 'diffprivlib', 'adassp'].index(method)}")
     axes.axhline(1, color="black", linewidth=0.8)
     axes.set(xscale="log", xlabel="epsilon", ylabel=f"mean skill (at least {WORST:g} each)", ylim=(WORST, 1.05))
     axes.set_xticks(sorted(rows.epsilon[np.isfinite(rows.epsilon)].unique()))
@@ -89,9 +89,10 @@ def summarise(out):
     if (rows.epsilon == 10).any():
         text += ["## Mean skill, epsilon 10\n", by_loss(ten)]
     text.append("## Was it foreseen?\n\nThe regret of Undertone beside the planner's range from 10 to 90%: the shares of cases inside and above it.\n")
-    for title, regret in [("on the training records", "regret_training"), ("on the held-out records", "regret_held_out")]:
-        found = calibration(rows[rows.method == "undertone"], regret)
-        text.append(f"Regret {title}:\n\n{table(found) if found is not None else 'the plans contain no range'}\n")
+    for method in [method for method in ("undertone", "masks") if (rows.method == method).any()]:
+        for title, regret in [("on the training records", "regret_training"), ("on the held-out records", "regret_held_out")]:
+            found = calibration(rows[rows.method == method], regret)
+            text.append(f"Regret of {method} {title}:\n\n{table(found) if found is not None else 'the plans contain no range'}\n")
     text.append("![Mean skill by epsilon](skill.svg)\n")
     (out / "summary.md").write_text("\n".join(text))
     plot(rows, out / "skill.svg")

@@ -184,7 +184,7 @@ fn worth(plan: &Plan, rows: &[TrustRow]) -> String {
     let losses = plan.recommended().study.spec().plan.as_ref().and_then(|plan| plan.losses).unwrap_or(1);
     let mut text = format!(
         "\nwhat trust is worth: {} if at most so many of the {clients} clients pool what they know{}\n\n\
-         colluders           skill               median loss\n",
+         colluders           skill              median regret\n",
         title(plan.recommended()),
         match losses {
             0 => String::new(),

@@ -1,0 +1,122 @@
+//! Studies with masks, between real processes and on the command line.
+
+mod consortium;
+
+use consortium::{Consortium, distance, errors, simulate, undertone, until, wait};
+use serde_json::Value;
+
+/// Peers of which at most one is assumed to collude; masks, and a part of the budget for private means and spreads.
+fn masked(count: usize, rounds: u32, noise: &str) -> Consortium {
+    let consortium = Consortium::new(count, rounds, "kind = \"ring\"", noise);
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    let study = study.replace("clip = 0.5\n", "clip = 0.5\ncolluders = 1\ntheta = 0.9\nstandardise = 0.2\n");
+    std::fs::write(consortium.path("study.toml"), study).unwrap();
+    consortium
+}
+
+#[test]
+fn rehearsing_peers_and_simulator_agree_to_the_last_bit_with_masks() {
+    let consortium = masked(4, 60, "fast");
+    let expected = simulate(&consortium, &[], "simulated");
+    wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
+    for k in 0..4 {
+        let model = consortium.result(k, "model.json");
+        assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
+        assert_eq!(model["privacy"], expected["privacy"], "all state the same promise");
+    }
+}
+
+/// Secure masks between processes: they cancel, so the model is better than without by far; a killed peer comes back; both epsilons are
+/// stated, recorded and limited.
+#[test]
+fn masks_cancel_between_processes_and_both_epsilons_are_stated() {
+    let consortium = masked(4, 800, "secure");
+    let refused = consortium.command(0).args(["--max-epsilon-alone", "4"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let text = errors(&refused);
+    assert!(text.contains("--max-epsilon-alone 4: ") && text.contains("if all others collude"), "{text}");
+    let limits = ["--max-epsilon", "3", "--max-epsilon-alone", "9"];
+    let mut children = consortium.spawn_all(&limits);
+    until("rounds", || std::fs::read_to_string(consortium.log(1)).is_ok_and(|log| log.contains("standardised")));
+    until("more rounds", || consortium.round(1).is_some_and(|round| round >= 150));
+    children[1].kill().unwrap();
+    children[1].wait().unwrap();
+    children[1] = consortium.spawn(1, &limits);
+    wait(&consortium, &mut children);
+    let models: Vec<Value> = (0..4).map(|k| consortium.result(k, "model.json")).collect();
+    assert!(models.iter().all(|model| model["coefficients"] == models[0]["coefficients"]));
+    let promise = &models[0]["privacy"];
+    assert_eq!((promise["clients"].as_u64(), promise["colluders"].as_u64()), (Some(4), Some(1)));
+    let stated = promise["epsilon_if_all_others_collude"].as_f64().unwrap();
+    for k in 0..4 {
+        let statement = consortium.result(k, "statement.json");
+        let (epsilon, alone) =
+            (statement["epsilon"].as_f64().unwrap(), statement["epsilon_if_all_others_collude"].as_f64().unwrap());
+        assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
+        // H theta = 2.7 times the rho.
+        assert!((alone / stated - 1.0).abs() < 1e-6 && alone > 4.5 && alone < 6.5, "{alone} against {stated}");
+        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(k)).output().unwrap();
+        let show: Value = serde_json::from_slice(&show.stdout).unwrap();
+        assert!((show["epsilon"].as_f64().unwrap() / epsilon - 1.0).abs() < 1e-6, "{show}");
+        assert!((show["epsilon_if_all_others_collude"].as_f64().unwrap() / alone - 1.0).abs() < 1e-6, "{show}");
+        assert_eq!(show["studies"][1]["colluders"], 1);
+    }
+    let table = undertone().args(["ledger", "show"]).arg(consortium.state(0)).output().unwrap();
+    assert!(String::from_utf8_lossy(&table.stdout).contains("if all others collude"));
+    // The records are y = 2 + 0.5 a - 0.2 b, clamped.
+    let (intercept, slopes) = (models[0]["intercept"].as_f64().unwrap(), &models[0]["coefficients"]);
+    let found = [(2.0, 2.0), (8.0, 2.0), (5.0, 8.0)]
+        .map(|(a, b)| intercept + a * slopes["a"].as_f64().unwrap() + b * slopes["b"].as_f64().unwrap());
+    let lost = distance(&found, &[2.6, 5.6, 2.9]);
+    assert!(lost < 1.0, "off by {lost}");
+}
+
+#[test]
+fn trust_is_checked_and_accounted_for_on_the_command_line() {
+    let account = |more: &[&str]| {
+        let output =
+            undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).args(more).output().unwrap();
+        match output.status.success() {
+            true => Ok(serde_json::from_slice::<Value>(&output.stdout).unwrap()),
+            false => Err(errors(&output)),
+        }
+    };
+    let found = account(&["--clients", "50", "--colluders", "5"]).unwrap();
+    assert_eq!((found["clients"].as_u64(), found["colluders"].as_u64()), (Some(50), Some(5)));
+    let alone = found["all_collude"]["exact"].as_f64().unwrap();
+    assert!(alone > 5.0 && alone < 7.0, "{alone}");
+    assert!(found["noise_in_mean"].as_f64().unwrap() < 0.25);
+    assert!(account(&["--clients", "5", "--colluders", "4"]).unwrap_err().contains("at most 3"));
+    assert!(account(&["--clients", "5", "--colluders", "1", "--theta", "0.1"]).unwrap_err().contains("--theta = 0.1"));
+    assert!(account(&["--colluders", "1"]).is_err());
+    let consortium = masked(4, 30, "secure");
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    std::fs::write(consortium.path("study.toml"), study.replace("colluders = 1", "colluders = 3")).unwrap();
+    let refused = consortium.command(0).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        errors(&refused).contains("study.toml:") && errors(&refused).contains("write at most 2"),
+        "{}",
+        errors(&refused)
+    );
+}
+
+/// Parties who do not trust alike do not start.
+#[test]
+fn different_trust_is_a_different_study() {
+    let consortium = masked(2, 30, "fast");
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap().replace("standardise = 0.2\n", "");
+    let study = study.replace("colluders = 1", "colluders = 0").replace("theta = 0.9", "theta = 0.8");
+    std::fs::write(consortium.path("study.toml"), &study).unwrap();
+    let mut first = consortium.spawn(0, &["--rehearsal", "--no-sync"]);
+    until("a start", || std::fs::read_to_string(consortium.log(0)).is_ok_and(|log| log.contains("started")));
+    std::fs::write(consortium.path("study.toml"), study.replace("theta = 0.8", "theta = 0.7")).unwrap();
+    let mut second = consortium.spawn(1, &["--rehearsal", "--no-sync"]);
+    until("a reason", || {
+        (0..2).any(|k| std::fs::read_to_string(consortium.log(k)).is_ok_and(|log| log.contains("privacy")))
+    });
+    for child in [&mut first, &mut second] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
