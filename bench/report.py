@@ -89,6 +89,10 @@ def main():
     print(f"  exact discrete Gaussian, a sample      {sample:.0f}")
     print(f"  secure release, a coordinate           {secure:.0f}")
     print(f"  fast release, a coordinate             {fast:.1f}")
+    few, many = (statistics.median(v) for v in zip(*[map(float, call([*UNDERTONE, "masks"])) for _ in range(REPEATS)]))
+    print("masks, milliseconds more for a secure release of 8 coordinates")
+    print(f"  among 50 clients                       {few:.3f}")
+    print(f"  among 1000 clients                     {many:.3f}")
     print_peers()
 
 

@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use rand::SeedableRng;
 use rayon::prelude::*;
-use undertone_core::privacy::{Clip, Noise, NoiseScale, Rho, Sensitivity, Stream, discrete_gaussian};
+use undertone_core::privacy::{
+    Clip, MaskedLattice, Masking, Masks, Noise, NoiseScale, PairKeys, Rho, Sensitivity, Stream, Trust,
+    discrete_gaussian,
+};
 use undertone_core::records;
 use undertone_core::study::Study;
 
@@ -24,6 +27,7 @@ fn main() {
         Some("clients") => clients(number(1, 1_000_000)),
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
+        Some("masks") => masks(),
         Some("memory") => peers::memory(number(1, 4000) as u32),
         Some("loopback") => {
             let word = |i: usize, word: &str| arguments.get(i).is_some_and(|a| a == word);
@@ -32,7 +36,7 @@ fn main() {
         }
         Some("fdatasync") => peers::fdatasync(number(1, 10), number(2, 5) as u64),
         _ => eprintln!(
-            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise | memory [ROUNDS] | \
+            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise | masks | memory [ROUNDS] | \
              loopback [P] [fast|secure] [durable|plain] [SECONDS] | fdatasync [WRITERS] [SECONDS]"
         ),
     }
@@ -91,6 +95,38 @@ fn copy_bandwidth() -> f64 {
         .collect();
     rates.sort_by(f64::total_cmp);
     rates[4]
+}
+
+/// Milliseconds that masks add to a secure release of one client, among 50 and among 1000 clients.
+fn masks() {
+    let (clip, phi) = (Clip::new(3.0).expect("positive"), Rho::new(1e-4).expect("positive"));
+    let reference = Sensitivity::of_clipped_mean(clip, RECORDS);
+    let noise = Noise::secure();
+    let cost = |clients: usize, count: u32| {
+        let trust = Trust::new(clients, 1, None).expect("enough clients");
+        let lattice = MaskedLattice::new(&Masking { trust, reference }, phi).expect("representable");
+        let own = lattice.own(reference, FEATURES, phi).expect("representable");
+        let keys = (0..clients).map(|k| [k as u8; 32]).collect();
+        let source = Masks::Shared(PairKeys::new(0, keys));
+        let mut out = [0.0; FEATURES];
+        let mut seconds = |body: &mut dyn FnMut(Stream, &mut [f64])| {
+            let start = Instant::now();
+            for round in 0..count {
+                body(Stream { trial: 0, client: 0, round }, &mut out);
+                std::hint::black_box(&out);
+            }
+            start.elapsed().as_secs_f64()
+        };
+        let masked = seconds(&mut |stream, out| {
+            let masks = source.round(clients, 0, stream.round, FEATURES);
+            noise.release_masked(stream, (&lattice, &own), &masks, &[0.5; FEATURES], out).expect("representable");
+        });
+        let plain = seconds(&mut |stream, out| {
+            noise.release(stream, NoiseScale::new(reference, phi), &[0.5; FEATURES], out).expect("representable");
+        });
+        (masked - plain) * 1e3 / f64::from(count)
+    };
+    println!("{:.4} {:.4}", cost(50, 2000), cost(1000, 200));
 }
 
 /// Nanoseconds per sample of the exact discrete Gaussian, and per coordinate of a secure and a fast release.

@@ -40,7 +40,7 @@ pub struct Arguments {
     #[arg(long, value_name = "Q", requires = "clients")]
     colluders: Option<usize>,
 
-    /// How near own noise is to the least that masks allow, above 1/(K-Q) and at most 0.995; in the middle unless given
+    /// How near own noise is to the least that masks allow, above 1/(K-Q) and at most 0.995; in the middle unless given. A plan tunes it
     #[arg(long, value_name = "THETA", requires = "colluders", allow_negative_numbers = true)]
     theta: Option<f64>,
 
@@ -175,7 +175,7 @@ fn table(answer: &Value) -> String {
         let number = |value: &Value| format!("{:.4}", value.as_f64().unwrap_or(f64::NAN));
         let after = |key: &str| number(&fields[key]);
         lines.push(format!(
-            "\nall_collude: the epsilon that own noise alone is worth, if all other clients pool what they know\n\
+            "\nall_collude: the epsilon that own noise alone is worth with this theta, if all other clients pool what they know; `undertone plan` tunes theta\n\
              noise, relative to that of a study that trusts nobody: own {}, each mask {}, in the mean over all clients {}, \
              and {} if one of them is lost",
             number(own),

@@ -256,6 +256,24 @@ fn announce(started: &Started, bar: &ProgressBar) {
     );
 }
 
+/// What is spent if all others collude, where that is more.
+fn alone(statement: &Value) -> String {
+    let number = |key: &str| statement[key].as_f64().unwrap_or_default();
+    let (all, alone) =
+        (number("epsilon_of_all_studies_with_this_data"), number("epsilon_of_all_studies_if_all_others_collude"));
+    let of_all = digits(alone, true);
+    match statement["colluders"].as_u64() {
+        Some(colluders) => format!(
+            "\n  as long as no more than {colluders} of the other parties pool what they know; if all do: epsilon {}, with all studies {of_all}",
+            digits(number("epsilon_if_all_others_collude"), true)
+        ),
+        None if alone > all * (1.0 + 1e-9) => format!(
+            "\n  as long as no more parties collude than each of these studies assumes; if all others do: epsilon {of_all}"
+        ),
+        None => String::new(),
+    }
+}
+
 fn summary(report: &Report) -> String {
     let statement = &report.statement;
     let number = |value: &Value| value.as_f64().map_or("-".into(), |v| digits(v, true));
@@ -290,14 +308,7 @@ fn summary(report: &Report) -> String {
             statement["delta"].as_f64().unwrap_or_default(),
             number(&statement["rho"]),
             number(&statement["epsilon_of_all_studies_with_this_data"]),
-            match statement["colluders"].as_u64() {
-                Some(colluders) => format!(
-                    "\n  as long as no more than {colluders} of the other parties pool what they know; if all do: epsilon {}, with all studies {}",
-                    number(&statement["epsilon_if_all_others_collude"]),
-                    number(&statement["epsilon_of_all_studies_if_all_others_collude"])
-                ),
-                None => String::new(),
-            }
+            alone(statement)
         )
     } else {
         "NOT PRIVATE: a rehearsal without safe noise".into()

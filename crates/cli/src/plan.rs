@@ -25,6 +25,10 @@ pub struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 
+    /// Leave out what trust is worth, which takes most of the time of a study with privacy.colluders
+    #[arg(long)]
+    quick: bool,
+
     /// Print the plan as JSON
     #[arg(long)]
     json: bool,
@@ -41,18 +45,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = study::own_path(Some(&arguments.study), &data).filter(|path| path.exists()) {
         study::check_files(&mut document, &path)?;
     }
-    let plan = planning(|watch| plan::plan_document(&document, watch)).map_err(study::failed)?;
+    let spec = document.spec().map_err(Failure::input)?;
+    let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
+    let planned = planning(|watch| {
+        let plan = plan::plan_document(&document, watch)?;
+        let trust = if masked && !arguments.quick { plan::trust(&spec, &plan, watch)? } else { Vec::new() };
+        Ok((plan, trust))
+    });
+    let (plan, trust) = planned.map_err(study::failed)?;
     let failed = |e: std::io::Error| match e.kind() {
         ErrorKind::AlreadyExists => Failure::input(format!("{}: there is already a file", out.display())),
         _ => Failure::input(format!("{}: cannot be written ({e}); check the folder", out.display())),
     };
     let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(failed)?;
     file.write_all(found_from_anywhere(&plan.recommended().study, arguments)?.to_toml().as_bytes()).map_err(failed)?;
-    let spec = document.spec().map_err(Failure::input)?;
-    let trust = match spec.privacy.is_some_and(|privacy| privacy.colluders.is_some()) {
-        true => planning(|watch| plan::trust(&spec, &plan, watch)).map_err(study::failed)?,
-        false => Vec::new(),
-    };
     print(&if arguments.json { as_json(&plan, &trust, &out).to_string() } else { report(&plan, &trust, &out) })
 }
 
@@ -119,11 +125,14 @@ fn report(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
                 by.join(", "),
                 privacy.accountant().name()
             );
-            if let (Some(colluders), Some(alone)) = (privacy.colluders(), plan.epsilon_alone()) {
+            if privacy.colluders().is_none() && clients > 2 {
+                text += "           whoever colludes; if at most some of the others do, privacy.colluders gives the same epsilon with less noise\n";
+            }
+            if let Some(colluders) = privacy.colluders() {
                 let _ = writeln!(
                     text,
                     "           as long as at most {colluders} of the {clients} clients pool what they know; if all others of a client do: epsilon {}",
-                    digits(alone, true)
+                    plan.epsilon_alone().map_or("without bound".into(), |alone| digits(alone, true))
                 );
             }
         }
@@ -152,19 +161,23 @@ fn expectation(plan: &Plan) -> String {
     let mut text = format!(
         "\nexpected skill {} to {}, typically {}: the part of what pooled data would teach that this study will learn\n\
          (1: as good as a model from pooled data without privacy; 0: no better than the mean of the target). {}\n\n\
-         on new records of {} made-up data sets of this shape that no parameter was chosen on, one in ten below the first and above the last:\n\n\
-         \x20                               skill\n",
+         {}on new records of {} made-up data sets of this shape that no parameter was chosen on, one in ten below the first and above the last:\n\n\
+         \x20                                 skill\n",
         skill(q90),
         skill(q10),
         skill(median),
         verdict(median, q90),
+        match plan.losses {
+            0 => "",
+            _ => "planned for clients that are lost: they are in every second set below\n",
+        },
         plan.sets()
     );
     for row in &plan.rows {
         let Regret { q10, median, q90, .. } = row.regret;
         let _ = writeln!(
             text,
-            "{:29} {:>5} {:>5} {:>5}   {}",
+            "{:31} {:>5} {:>5} {:>5}   {}",
             title(row),
             skill(q90),
             skill(median),
@@ -181,11 +194,10 @@ fn worth(plan: &Plan, rows: &[TrustRow]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let losses = plan.recommended().study.spec().plan.as_ref().and_then(|plan| plan.losses).unwrap_or(1);
+    let losses = plan.losses;
     let mut text = format!(
-        "\nwhat trust is worth: {} if at most so many of the {clients} clients pool what they know{}\n\n\
-         colluders           skill              median regret\n",
-        title(plan.recommended()),
+        "\nwhat trust is worth: if at most so many of the {clients} clients pool what they know{}\n\n\
+         colluders           skill         median regret  epsilon if all others collude\n",
         match losses {
             0 => String::new(),
             1 => ", and one client is lost on the way in half of the sets".into(),
@@ -193,14 +205,16 @@ fn worth(plan: &Plan, rows: &[TrustRow]) -> String {
         }
     );
     let stated = plan.recommended().study.privacy().and_then(|privacy| privacy.colluders());
-    for TrustRow { colluders, regret: Regret { q10, median, q90, .. } } in rows {
+    for TrustRow { colluders, regret: Regret { q10, median, q90, .. }, epsilon_alone } in rows {
         let who = colluders.map_or("all".into(), |q| q.to_string());
         let _ = writeln!(
             text,
-            "{who:<19}{:>5} {:>5} {:>5}   {median:.4}{}",
+            "{who:<15}{:>5} {:>5} {:>5}   {:<14} {}{}",
             skill(*q90),
             skill(*median),
             skill(*q10),
+            format!("{median:.4}"),
+            epsilon_alone.map_or("without bound".into(), |epsilon| digits(epsilon, true)),
             if *colluders == stated { "   this study" } else { "" }
         );
     }
@@ -285,7 +299,14 @@ fn as_json(plan: &Plan, trust: &[TrustRow], out: &Path) -> serde_json::Value {
             "noised_rounds": rounds,
         })
     };
-    let of_trust = |TrustRow { colluders, regret: Regret { q10, median, q90, .. } }: &TrustRow| json!({ "colluders": colluders, "regret": { "q10": q10, "median": median, "q90": q90 } });
+    let of_trust = |row: &TrustRow| {
+        let Regret { q10, median, q90, .. } = row.regret;
+        json!({
+            "colluders": row.colluders,
+            "regret": { "q10": q10, "median": median, "q90": q90 },
+            "epsilon_if_all_others_collude": row.epsilon_alone,
+        })
+    };
     let s = plan.spectrum;
     let spent = plan.spent();
     let epsilons: Option<serde_json::Map<_, _>> =

@@ -9,7 +9,7 @@ use undertone_paper::report::{self, Content};
 use undertone_paper::runs::{CaseRun, Measure, Repeats, Runs};
 use undertone_paper::tuned::{self, Tuned};
 use undertone_paper::verdict::{Claim, Rates, claims};
-use undertone_paper::{Case, beyond, grid, tables};
+use undertone_paper::{Case, beyond, grid, tables, trust};
 use undertone_sim::folder;
 
 use crate::{Failure, free_folder, print, with_bar};
@@ -17,7 +17,7 @@ use crate::{Failure, free_folder, print, with_bar};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Draw only this figure (may be repeated): elastic-net-learning, elastic-net-tradeoff, lad-learning,
-    /// ridge-learning, ridge-tradeoff, or beyond for the comparison with free rounds on the paper's network
+    /// ridge-learning, ridge-tradeoff, beyond for the comparison with free rounds on the paper's network, or trust for masks
     #[arg(long, value_name = "NAME", value_parser = drawing)]
     figure: Vec<Drawing>,
 
@@ -55,6 +55,8 @@ enum Drawing {
     Figure(Figure),
     /// The comparison with free rounds, on the paper's network.
     Beyond,
+    /// What trust is worth.
+    Trust,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -82,8 +84,12 @@ impl Preset {
 fn drawing(name: &str) -> Result<Drawing, String> {
     let names: Vec<String> = Figure::ALL.iter().map(|f| f.name()).collect();
     let found = Figure::ALL.into_iter().find(|f| f.name() == name).map(Drawing::Figure);
-    let beyond = (name == "beyond").then_some(Drawing::Beyond);
-    found.or(beyond).ok_or_else(|| format!("the figures are {}, beyond", names.join(", ")))
+    let section = match name {
+        "beyond" => Some(Drawing::Beyond),
+        "trust" => Some(Drawing::Trust),
+        _ => None,
+    };
+    found.or(section).ok_or_else(|| format!("the figures are {}, beyond, trust", names.join(", ")))
 }
 
 /// The part of the grid that is computed. If single figures are requested, nothing else is.
@@ -93,6 +99,14 @@ fn grid_cases(arguments: &Arguments) -> Vec<Case> {
         ([], false) => grid::cases(Extent::Small),
         (some, _) if some.contains(&Drawing::Beyond) => grid::cases(Extent::Paper),
         _ => Vec::new(),
+    }
+}
+
+/// The runs with masks that are computed.
+fn trust_cases(arguments: &Arguments) -> Vec<Case> {
+    match arguments.figure.is_empty() || arguments.figure.contains(&Drawing::Trust) {
+        true => trust::cases(arguments.full),
+        false => Vec::new(),
     }
 }
 
@@ -116,8 +130,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     folder::prepare(&out).map_err(Failure::input)?;
     let grid = grid_cases(arguments);
     let drawn: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
+    let masked = trust_cases(arguments);
     let tuned = if arguments.tune {
-        let wanted: Vec<Case> = drawn.iter().chain(&grid).copied().collect();
+        let wanted: Vec<Case> = drawn.iter().chain(&grid).chain(&masked).copied().collect();
         with_bar("tuning", |watch| Tuned::committed().anew(&wanted, watch)).ok_or_else(cancelled)?
     } else {
         Tuned::committed()
@@ -135,11 +150,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let (runs, rates) = (runs.map_err(Failure::input)?, Rates::measure().map_err(Failure::input)?);
     let beyond_runs = with_bar("beyond the paper", |watch| beyond::compute(&grid, &tuned, seed, trials, watch));
     let beyond_runs = beyond_runs.map_err(Failure::input)?;
+    let trust_runs = with_bar("what trust is worth", |watch| trust::compute(&masked, &tuned, seed, trials, watch));
+    let trust_runs = trust_runs.map_err(Failure::input)?;
     let content = Content {
         figures: &figures,
         runs: &runs,
         rates: &rates,
         beyond: (!grid.is_empty()).then_some(&beyond_runs),
+        trust: (!masked.is_empty()).then_some(&trust_runs),
         comparison: arguments.preset.comparison(),
         seed,
         trials,
@@ -149,6 +167,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     claims(&runs, &rates).iter().for_each(|claim| lines.extend(claim_lines(claim)));
     if !grid.is_empty() {
         beyond::claims(&beyond_runs).iter().for_each(|claim| lines.extend(claim_lines(claim)));
+    }
+    if !masked.is_empty() {
+        trust::claims(&trust_runs).iter().for_each(|claim| lines.extend(claim_lines(claim)));
     }
     lines.push(format!("written to {}; open {} in a browser", out.display(), out.join("report.html").display()));
     print(&lines.join("\n"))
@@ -192,6 +213,16 @@ fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) ->
         save("beyond-trials.csv", &grid.trials_csv())?;
         let known = |run: &&CaseRun| content.runs.get(&run.case).is_none();
         runs.extend(grid.iter().filter(known));
+    }
+    if let Some(masked) = content.trust {
+        for (name, chart) in trust::charts(masked) {
+            chart.save(&out.join(name)).map_err(Failure::machine)?;
+        }
+        save("trust.csv", &trust::csv(masked))?;
+        save("trust.md", &trust::markdown(masked))?;
+        save("trust-trials.csv", &masked.trials_csv())?;
+        let known: Vec<Case> = runs.iter().map(|run| run.case).collect();
+        runs.extend(masked.iter().filter(|run| !known.contains(&run.case)));
     }
     for run in runs {
         save(&format!("studies/{}.toml", run.outcome.study.name()), &run.outcome.study.to_toml())?;

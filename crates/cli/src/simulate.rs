@@ -158,11 +158,11 @@ fn report(outcome: &Outcome, out: &Path) -> String {
             digits(rho, true),
             others.join(", ")
         ));
-        if let (Some(colluders), Some(alone)) = (privacy.colluders(), outcome.epsilon_alone) {
+        if let Some(colluders) = privacy.colluders() {
             lines.push(format!(
                 "  as long as at most {colluders} of {} clients pool what they know; if all others of a client do: epsilon {}",
                 outcome.names.len(),
-                digits(alone, true)
+                outcome.epsilon_alone.map_or("without bound".into(), |alone| digits(alone, true))
             ));
         }
     }

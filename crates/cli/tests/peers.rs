@@ -71,7 +71,7 @@ fn releases(consortium: &Consortium, k: usize, features: usize) -> Vec<Vec<f64>>
 #[test]
 fn real_peers_release_fresh_noise_of_the_right_size() {
     const FEATURES: usize = 2000;
-    let consortium = Consortium::of_noise(FEATURES);
+    let consortium = Consortium::of_noise(2, FEATURES);
     let mut runs = Vec::new();
     for _ in 0..2 {
         wait(&consortium, &mut consortium.spawn_all(&[]));

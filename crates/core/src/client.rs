@@ -210,15 +210,19 @@ impl Rules<'_> {
                 noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
                 Spent::without_masks(phi)
             }
-            (Some(_), Some(masks)) => {
+            (Some(masking), Some(masks)) => {
+                if !masks.are_of(round.client, masking.trust.clients(), round.number) {
+                    return Err(NoiseError::OtherMasks.into());
+                }
                 let made = budget.masked_noise(round.number, gradient, private.len());
                 let (lattice, own) = made.ok_or(NoiseError::UnrepresentableMask)?;
                 noise.release_masked(stream, (&lattice, &own), masks, private, released)?;
-                own.spent(phi)
+                own.spent()
             }
             _ => return Err(RoundError::Masks),
         };
-        let safe = noise.is_safe() && records.clipping().enforced().is_some();
+        let secret = masks.is_none_or(RoundMasks::is_paired);
+        let safe = noise.is_safe() && secret && records.clipping().enforced().is_some();
         Ok(if safe { Cost::Noised(spent) } else { Cost::Rehearsed(spent) })
     }
 }

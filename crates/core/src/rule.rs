@@ -50,7 +50,7 @@ pub const BELOW_ONE: Rule = rule("write a number from 0 to below 1", 0.0, 1.0, f
 pub const BETWEEN_ZERO_AND_ONE: Rule = rule("write a number strictly between 0 and 1", 0.0, 1.0, true, true);
 /// (0, 0.995]
 pub const THETA: Rule =
-    rule("write a number above 0 and at most 0.995", 0.0, crate::privacy::masks::LARGEST_THETA, true, false);
+    rule("write a number above 0 and at most 0.995", 0.0, crate::privacy::trust::LARGEST_THETA, true, false);
 /// (0, 1]
 pub const ABOVE_ZERO_TO_ONE: Rule = rule("write a number above 0 and at most 1", 0.0, 1.0, true, false);
 

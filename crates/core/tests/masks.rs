@@ -384,6 +384,7 @@ fn masks_come_exactly_with_a_budget_for_them() {
     let all = identities(3);
     let (own, foreign) = (masks(&all, 0).round(3, 0, 1, 2), masks(&all, 1).round(3, 0, 1, 2));
     let seeded = Masks::Seeded(1).round(3, 0, 1, 2);
+    let wrong = [masks(&all, 0).round(3, 0, 2, 2), masks(&all, 0).round(2, 0, 1, 2)];
     let problem = study.public_problem().unwrap();
     let graph = Graph::from_edges(&Names::numbered(3), &[(0, 1), (1, 2)]).unwrap();
     let run = Run { rounds: 9, graph: &graph, problem: &problem };
@@ -405,6 +406,77 @@ fn masks_come_exactly_with_a_budget_for_them() {
     assert_eq!(release(&plain, &safe, Some(&own)), Err(RoundError::Masks));
     assert!(matches!(release(&masked, &safe, Some(&foreign)), Err(RoundError::Noise(_))), "another client's masks");
     assert!(matches!(release(&masked, &fast, Some(&own)), Err(RoundError::Noise(_))), "unsafe noise under real masks");
+    // Masks of another round or of fewer clients, and open ones under safe noise.
+    for wrong in &wrong {
+        assert!(matches!(release(&masked, &safe, Some(wrong)), Err(RoundError::Noise(_))));
+    }
+    assert!(
+        matches!(release(&masked, &safe, Some(&seeded)), Ok(Cost::Rehearsed(_))),
+        "masks that are not secret protect nothing"
+    );
+}
+
+/// Whatever the number of records and the own budget of a client, a study states no less than it spends.
+#[test]
+fn the_stated_exposure_covers_every_client() {
+    let study = study("name = \"free-rounds\"\ndata_rounds = 4\neta = 0.5");
+    let stated = study.exposure(3).unwrap().unwrap();
+    let privacy = study.privacy().unwrap();
+    let masking = study.masking(3, || unreachable!("the study says it")).unwrap();
+    let mut largest = 0.0f64;
+    for records in [1, 2, 3, 4, 5, 40] {
+        let gradient = Sensitivity::of_clipped_mean(privacy.clip(), records);
+        for own in [0.2, 1.0] {
+            let own = Rho::new(own * privacy.schedule().phi(1).get()).unwrap();
+            let budget = privacy.client_budget(Some(own)).masked(masking).of_records(gradient, 2);
+            let spent = budget.promised();
+            assert!(spent.rho.get() <= stated.rho.get() && spent.alone.get() <= stated.alone.get(), "{records}");
+            largest = largest.max(spent.alone.get());
+        }
+    }
+    assert!(largest > 0.999 * stated.alone.get(), "the bound is reached: {largest} of {}", stated.alone.get());
+}
+
+/// Both rhos of every kind of record come back from its bytes, each in its place.
+#[test]
+fn records_keep_both_costs_apart() {
+    use undertone_core::ledger::record::find;
+    use undertone_core::ledger::{Begin, Record, RoundRecord};
+    use undertone_core::privacy::Spent;
+    let spent = |rho: f64, alone: f64| Spent { rho: Rho::new(rho).unwrap(), alone: Rho::new(alone).unwrap() };
+    let begin = Begin {
+        study: [1; 32],
+        name: "n".into(),
+        rounds: 3,
+        features: 1,
+        degree: 0,
+        memory: 0,
+        clients: 7,
+        colluders: 2,
+        total: spent(0.1, 0.2),
+        epsilon: 1.0,
+        delta: 1e-5,
+        next: spent(0.3, 0.4),
+        protected: true,
+        data: [2; 32],
+        time: 5,
+    };
+    let round = RoundRecord {
+        run: 0,
+        round: 1,
+        cost: Cost::Noised(spent(0.5, 0.6)),
+        next: spent(0.7, 0.8),
+        prior: [3; 32],
+        released: vec![1.5],
+        memory: vec![],
+        edges: vec![],
+    };
+    for record in
+        [Record::Begin(begin), Record::Round(round), Record::Charge { run: 0, round: 2, cost: spent(0.9, 1.1) }]
+    {
+        let (bytes, _) = record.encode(&[4; 32]);
+        assert_eq!(find(&bytes).and_then(|found| found.record), Some(record));
+    }
 }
 
 #[test]
@@ -424,9 +496,13 @@ fn a_study_says_what_is_assumed_and_what_cannot_be() {
     assert!(refused("colluders = 5", GRAD).contains("privacy.colluders = 5 of 6 clients leaves no two"));
     assert!(refused("colluders = 5", GRAD).contains("t.toml:"), "the line is named");
     assert!(refused("theta = 0.5", GRAD).contains("give privacy.colluders"));
-    assert!(refused("colluders = 1\ntheta = 0.2", GRAD).contains("privacy.theta = 0.2 is too small"));
+    assert!(refused("colluders = 1\ntheta = 0.2", GRAD).contains("privacy.theta = 0.2 is not possible with 5"));
     assert!(refused("colluders = 1\ntheta = 0.999", GRAD).contains("at most 0.995"));
     assert!(refused("colluders = 1", "name = \"p-admm\"\nrho = 1").contains("masks would not cancel"));
+    assert!(
+        refused("colluders = 1\naccountant = \"classic\"", GRAD).contains("privacy.colluders is accounted for by rho")
+    );
+    assert!(refused("colluders = 1\n[client.2]\neta = 0.1", GRAD).contains("client.2.eta weighs"));
     let (plain, one, two) =
         (base("", GRAD).unwrap(), base("colluders = 1", GRAD).unwrap(), base("colluders = 2", GRAD).unwrap());
     assert_eq!(plain.digest().differences(one.digest()), ["privacy"], "parties who do not trust alike do not start");
@@ -434,8 +510,8 @@ fn a_study_says_what_is_assumed_and_what_cannot_be() {
     assert_eq!(Study::parse(&one.to_toml(), "again").unwrap().digest(), one.digest());
     assert_eq!(one.privacy().unwrap().noise(), NoiseKind::Fast);
     // Both numbers, and more trust means less own noise.
-    let alone = |study: &Study| study.exposure(6, &[4], &|| 4.0).unwrap().unwrap().alone.get();
-    let rho = plain.exposure(6, &[4], &|| 4.0).unwrap().unwrap();
+    let alone = |study: &Study| study.exposure(6).unwrap().unwrap().alone.get();
+    let rho = plain.exposure(6).unwrap().unwrap();
     assert_eq!(rho.rho, rho.alone);
     assert!(alone(&one) > alone(&two) && alone(&two) > rho.rho.get());
 }

@@ -273,9 +273,12 @@ fn number(cell: &Cell) -> Result<f64, String> {
 }
 
 /// The privacy of a model, as `model.json` states it: what any client that took part has spent, if at most the assumed number of clients pool
-/// what they know, and if all others of a client do. Null without privacy.
+/// what they know, and if all others of a client do. Null without privacy; the epsilons are null
+/// where noise is not safe to release.
 pub fn promise(study: &Study, clients: usize, epsilon: Option<f64>, epsilon_alone: Option<f64>) -> Value {
     let Some(privacy) = study.privacy() else { return Value::Null };
+    let safe = privacy.noise() == NoiseKind::Secure;
+    let (epsilon, epsilon_alone) = (epsilon.filter(|_| safe), epsilon_alone.filter(|_| safe));
     json!({
         "epsilon": epsilon,
         "delta": privacy.delta().get(),

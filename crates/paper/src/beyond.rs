@@ -167,7 +167,7 @@ pub fn csv(runs: &Runs) -> String {
         let Some(Gain { pairs, means, worst_of_rival, worst_of_method, trials }) = gain(runs, cell, rival) else {
             return;
         };
-        let Setting { clients, topology, condition } = cell.setting;
+        let Setting { clients, topology, condition, .. } = cell.setting;
         let (topology, task, epsilon, rival) = (topology.name(), cell.task.name(), cell.epsilon, rival.name());
         let _ = write!(text, "{clients},{topology},{condition},{task},{epsilon},{rival},{trials},");
         let _ =

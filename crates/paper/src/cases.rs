@@ -4,9 +4,10 @@ use undertone_core::graph::GraphSpec;
 use undertone_core::knob::Value;
 use undertone_core::loss::{Absolute, Squared};
 use undertone_core::privacy::Accountant;
+use undertone_core::privacy::trust::LARGEST_THETA;
 use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{DataSpec, PrivacySpec, Redraw, RegularizerSpec, Study, StudyError, StudySpec};
-use undertone_plan::tune::{Candidate, Parameters};
+use undertone_plan::tune::{Candidate, Dial, Parameters};
 
 /// The delta of every experiment.
 pub const DELTA: f64 = 1e-5;
@@ -96,6 +97,62 @@ pub enum Method {
     ZcdpEqual,
     /// Free rounds without one of its ingredients.
     Without(Ingredient),
+    /// Free rounds with masks, if at most so many clients collude.
+    Masked(Assumed),
+    /// The same if at most a tenth collude (at least one), tuned for clients that are lost at half time, and so many are.
+    MaskedLosing(Lost),
+    /// A trusted centre that holds all records: one noise for the gradient of all.
+    Centre,
+}
+
+/// How many clients are assumed to collude at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Assumed {
+    /// One: the paper's adversary, an eavesdropper and a curious client.
+    One,
+    /// A tenth of them, at least one.
+    Tenth,
+    /// A fifth of them, at least one.
+    Fifth,
+    /// Half of them.
+    Half,
+    /// Nine tenths of them.
+    Most,
+}
+
+impl Assumed {
+    /// All of them, from most trust to least.
+    pub const ALL: [Assumed; 5] = [Assumed::One, Assumed::Tenth, Assumed::Fifth, Assumed::Half, Assumed::Most];
+
+    /// q among K clients.
+    pub fn colluders(self, clients: usize) -> usize {
+        match self {
+            Assumed::One => 1,
+            Assumed::Tenth => (clients / 10).max(1),
+            Assumed::Fifth => (clients / 5).max(1),
+            Assumed::Half => clients / 2,
+            Assumed::Most => clients * 9 / 10,
+        }
+    }
+}
+
+/// How many clients are lost at half time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// One.
+    One,
+    /// Three.
+    Three,
+}
+
+impl Lost {
+    /// The number.
+    pub fn count(self) -> usize {
+        match self {
+            Lost::One => 1,
+            Lost::Three => 3,
+        }
+    }
 }
 
 /// The parts of free rounds, besides its free rounds.
@@ -180,6 +237,14 @@ impl Method {
             Method::Without(Ingredient::Momentum) => "without-momentum",
             Method::Without(Ingredient::Prox) => "without-prox",
             Method::Without(Ingredient::Acceleration) => "without-acceleration",
+            Method::Masked(Assumed::One) => "masks-one",
+            Method::Masked(Assumed::Tenth) => "masks-tenth",
+            Method::Masked(Assumed::Fifth) => "masks-fifth",
+            Method::Masked(Assumed::Half) => "masks-half",
+            Method::Masked(Assumed::Most) => "masks-most",
+            Method::MaskedLosing(Lost::One) => "masks-losing-one",
+            Method::MaskedLosing(Lost::Three) => "masks-losing-three",
+            Method::Centre => "trusted-centre",
         }
     }
 
@@ -195,6 +260,14 @@ impl Method {
             Method::FreeRounds => "free rounds",
             Method::ZcdpEqual => "zCDP-NFL, equal terms",
             Method::Without(_) => "free rounds without one part",
+            Method::Masked(Assumed::One) => "masks, one colludes",
+            Method::Masked(Assumed::Tenth) => "masks, a tenth collude",
+            Method::Masked(Assumed::Fifth) => "masks, a fifth collude",
+            Method::Masked(Assumed::Half) => "masks, half collude",
+            Method::Masked(Assumed::Most) => "masks, nine tenths collude",
+            Method::MaskedLosing(Lost::One) => "masks, one client is lost",
+            Method::MaskedLosing(Lost::Three) => "masks, three clients are lost",
+            Method::Centre => "trusted centre",
         }
     }
 
@@ -217,7 +290,7 @@ impl Method {
             Method::PAdmm => by_paper(of("p-admm", EXACT_ADMM)),
             Method::PAdmmUnclipped => by_paper(of("p-admm-unclipped", EXACT_ADMM)),
             Method::ZcdpEqual => of("zcdp-nfl", &["rho", "eta", "clip", "tau", "decay", "average"]),
-            Method::FreeRounds => free,
+            Method::FreeRounds | Method::Masked(_) | Method::MaskedLosing(_) | Method::Centre => free,
             Method::Without(Ingredient::Accounting) => by_paper(free),
             Method::Without(Ingredient::Averaging) => {
                 let fixed = &[("average", Value::Number(0.0))];
@@ -244,6 +317,10 @@ pub struct Setting {
     pub topology: Topology,
     /// Ratio of the largest to the least variance of a feature.
     pub condition: f64,
+    /// M_k.
+    pub records: usize,
+    /// P.
+    pub features: usize,
 }
 
 /// The communication graph.
@@ -267,11 +344,20 @@ impl Topology {
 
 impl Setting {
     /// The paper's: 50 clients, 3 neighbours on average, equal feature variances.
-    pub const PAPER: Setting = Setting { clients: 50, topology: Topology::Degree(3), condition: 1.0 };
+    pub const PAPER: Setting =
+        Setting { clients: 50, topology: Topology::Degree(3), condition: 1.0, records: 50, features: 8 };
+    /// Ten clients with 200 records of 5 features.
+    pub const TEN: Setting = Setting { clients: 10, records: 200, features: 5, ..Setting::PAPER };
+    /// Five clients with 200 records of 5 features.
+    pub const FIVE: Setting = Setting { clients: 5, ..Setting::TEN };
 
     /// The word in tables of tuned parameters.
     pub fn name(self) -> String {
-        format!("k{}-{}-condition{}", self.clients, self.topology.name(), self.condition)
+        let size = match (self.records, self.features) {
+            (50, 8) => String::new(),
+            (records, features) => format!("-m{records}-p{features}"),
+        };
+        format!("k{}-{}-condition{}{size}", self.clients, self.topology.name(), self.condition)
     }
 }
 
@@ -302,9 +388,13 @@ impl Case {
 
     fn on_data_of(&self, spread: f64, parameters: &Parameters, seed: u64, trials: u32) -> Result<Study, StudyError> {
         let Case { setting, task, method, epsilon } = *self;
-        let Setting { clients, condition, .. } = setting;
-        let data = DataSpec::Synthetic { clients, records: vec![50], features: 8, noise: 0.1, condition, spread };
+        let Setting { clients, condition, records, features, .. } = setting;
+        // A trusted centre is two clients with half of all records each, which trust each other and hear each other in every round: their
+        // noise together is that of one gradient of all records, but for half a percent.
+        let (held, each) = if method == Method::Centre { (2, clients * records / 2) } else { (clients, records) };
+        let data = DataSpec::Synthetic { clients: held, records: vec![each], features, noise: 0.1, condition, spread };
         let graph = match setting.topology {
+            _ if method == Method::Centre => GraphSpec::Complete,
             Topology::Degree(degree) => GraphSpec::Random { mean_degree: degree.into() },
             Topology::Ring => GraphSpec::Ring,
         };
@@ -317,7 +407,45 @@ impl Case {
             .privacy(PrivacySpec::epsilon(epsilon, DELTA))
             .trials(trials);
         spec.simulation.redraw = Redraw::All;
+        // The losses of fewer clients add up to less, so the regulariser counts less too.
+        spec.lambda *= held as f64 / clients as f64;
         method.candidate().apply(parameters, &mut spec);
+        if let (Some(colluders), Some(privacy)) = (self.colluders(), &mut spec.privacy) {
+            privacy.colluders = Some(colluders);
+        }
+        match (method, &mut spec.privacy) {
+            (Method::Centre, Some(privacy)) => privacy.theta = Some(LARGEST_THETA),
+            (Method::MaskedLosing(lost), _) => spec.simulation.losses = lost.count(),
+            _ => {}
+        }
         spec.check()
+    }
+
+    /// How many clients are assumed to collude at most; none if all may.
+    pub fn colluders(&self) -> Option<usize> {
+        match self.method {
+            Method::Masked(assumed) => Some(assumed.colluders(self.setting.clients)),
+            Method::MaskedLosing(_) => Some(Assumed::Tenth.colluders(self.setting.clients)),
+            Method::Centre => Some(0),
+            _ => None,
+        }
+    }
+
+    /// How many clients an error is the sum over.
+    pub fn summed(&self) -> usize {
+        match self.method {
+            Method::Centre => 2,
+            Method::MaskedLosing(lost) => self.setting.clients - lost.count(),
+            _ => self.setting.clients,
+        }
+    }
+
+    /// What is tuned.
+    pub fn dials(&self) -> Vec<Dial> {
+        let candidate = self.method.candidate();
+        match (self.method, self.colluders()) {
+            (Method::Centre, _) | (_, None) => candidate.dials(),
+            (_, Some(colluders)) => candidate.masked_dials(self.setting.clients, colluders),
+        }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn settings(extent: Extent) -> Vec<Setting> {
     let mut settings = Vec::new();
     for &clients in sizes {
         for condition in CONDITIONS {
-            settings.extend(TOPOLOGIES.map(|topology| Setting { clients, topology, condition }));
+            settings.extend(TOPOLOGIES.map(|topology| Setting { clients, topology, condition, ..Setting::PAPER }));
         }
     }
     settings

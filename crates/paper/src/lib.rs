@@ -3,8 +3,8 @@
 //! A [`Case`] is one comparison: a task, a network, a method, a budget. [`figure`] and [`grid`] list the cases behind the
 //! paper's five figures and behind the comparison that goes beyond it. [`tuned`] holds the parameters that the same search
 //! found for all of them, on data that no figure uses; [`runs`] runs them and draws the figures; [`compare`] compares two of
-//! them; [`verdict`] judges the paper's claims by rules that are written down there, [`beyond`] those about free rounds, with [`tables`]; [`report`] puts it all on one
-//! page. `undertone reproduce` is this crate as a command.
+//! them; [`verdict`] judges the paper's claims by rules that are written down there, [`beyond`] those about free rounds, with [`tables`], and
+//! [`trust`] those about masks; [`report`] puts it all on one page. `undertone reproduce` is this crate as a command.
 //!
 //! ```
 //! use undertone_core::watch::Unwatched;
@@ -31,7 +31,10 @@ pub mod grid;
 pub mod report;
 pub mod runs;
 pub mod tables;
+pub mod trust;
 pub mod tuned;
 pub mod verdict;
 
-pub use cases::{Case, DELTA, EPSILONS, Ingredient, LEARNING_EPSILON, Method, ROUNDS, Setting, Task, Topology};
+pub use cases::{
+    Assumed, Case, DELTA, EPSILONS, Ingredient, LEARNING_EPSILON, Lost, Method, ROUNDS, Setting, Task, Topology,
+};

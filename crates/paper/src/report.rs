@@ -7,7 +7,7 @@ use undertone_sim::plot::PlotError;
 use crate::figure::Figure;
 use crate::runs::Runs;
 use crate::verdict::{Claim, Rates, Verdict, claims};
-use crate::{DELTA, ROUNDS, beyond, tables};
+use crate::{DELTA, ROUNDS, beyond, tables, trust};
 
 const STYLE: &str = "
 :root { --ink: #1c1e21; --soft: #5c6370; --paper: #ffffff; --card: #f6f7f9; --line: #d9dce1; --good: #00724f; --mixed: #8a5a00; --bad: #a83200 }
@@ -38,6 +38,8 @@ pub struct Content<'a> {
     pub rates: &'a Rates,
     /// The runs of the grid, if it was computed.
     pub beyond: Option<&'a Runs>,
+    /// The runs with masks, if they were computed.
+    pub trust: Option<&'a Runs>,
     /// How the methods of the figures are compared.
     pub comparison: &'a str,
     /// The seed.
@@ -84,6 +86,12 @@ pub fn page(content: &Content) -> Result<String, PlotError> {
             body += &claim_card(&claim);
         }
         body += &tables::section(grid)?;
+    }
+    if let Some(runs) = content.trust {
+        body += &trust::section(runs)?;
+        for claim in trust::claims(runs) {
+            body += &claim_card(&claim);
+        }
     }
     body += "<h2>Parameters</h2>";
     body += &parameters(runs);

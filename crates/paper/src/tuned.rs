@@ -7,7 +7,7 @@ use undertone_core::study::{Document, StudyError};
 
 use crate::figure::Figure;
 use crate::grid::{self, Extent};
-use crate::{Case, Method, Setting, Topology};
+use crate::{Case, Method, Setting, Topology, trust};
 use undertone_core::knob::Scale;
 use undertone_core::watch::{Unwatched, Watch};
 use undertone_plan::tune::{Dial, Judged, Parameters, Search, Stage, stage, tune};
@@ -55,8 +55,12 @@ pub struct Tuned(Vec<(Case, Parameters)>);
 
 /// Everything that is tuned, small networks before large ones.
 fn all_cases() -> Vec<Case> {
-    let mut cases: Vec<Case> =
-        Figure::ALL.into_iter().flat_map(Figure::cases).chain(grid::cases(Extent::Full)).collect();
+    let mut cases: Vec<Case> = Figure::ALL
+        .into_iter()
+        .flat_map(Figure::cases)
+        .chain(grid::cases(Extent::Full))
+        .chain(trust::cases(true))
+        .collect();
     let name = |case: &Case| (case.setting.clients, case.setting.name(), case.task.name(), case.method.name());
     cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));
     cases.dedup();
@@ -70,7 +74,7 @@ fn dials(case: &Case) -> Vec<Dial> {
         "data_rounds" if hopeless => Dial { scale: Scale::Count(50.0, 199.0), ..dial },
         _ => dial,
     };
-    case.method.candidate().dials().into_iter().map(many).collect()
+    case.dials().into_iter().map(many).collect()
 }
 
 /// One part of the search for a case.
@@ -109,7 +113,7 @@ impl Tuned {
                 return None;
             }
             let found = match case.setting {
-                Setting { clients, .. } if clients == Setting::PAPER.clients => careful(case, &shared),
+                Setting { clients, .. } if clients <= Setting::PAPER.clients => careful(case, &shared),
                 // The parameters of a small ring are not a good start for a large one.
                 Setting { topology: Topology::Ring, .. } => search(case, WIDE, None, 0, &shared),
                 _ => search(case, NEARBY, Some(tuned.get(&smaller(case))), 0, &shared),
@@ -175,7 +179,7 @@ impl Tuned {
             for part in [&case.setting.name(), case.task.name(), case.method.name(), &case.epsilon.to_string()] {
                 place = place.table_required(part)?;
             }
-            let dials = case.method.candidate().dials().into_iter();
+            let dials = case.dials().into_iter();
             let values: Result<_, StudyError> = dials.map(|dial| Ok((dial, dial.read(&mut place)?))).collect();
             rows.push((case, Parameters(values?)));
         }

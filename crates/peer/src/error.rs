@@ -156,14 +156,19 @@ pub enum StateError {
 #[non_exhaustive]
 pub enum LimitError {
     /// The study spends without bound.
-    #[error("--max-epsilon: this study has no privacy, so no limit can be enforced")]
+    #[error("--max-epsilon or --max-epsilon-alone: this study has no privacy, so no limit can be enforced")]
     NoPrivacy,
     /// The limit is no epsilon.
-    #[error("--max-epsilon: {0}")]
-    NotAnEpsilon(#[from] UnitError),
+    #[error("{option}: {reason}")]
+    NotAnEpsilon {
+        /// As it is called on the command line.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: UnitError,
+    },
     /// The data was or would be released without safe noise.
     #[error(
-        "--max-epsilon: this data takes or took part in a rehearsal without safe noise, so no limit can be enforced"
+        "--max-epsilon or --max-epsilon-alone: this data takes or took part in a rehearsal without safe noise, so no limit can be enforced"
     )]
     Rehearsal,
     /// The study would spend more than is left.
@@ -172,7 +177,7 @@ pub enum LimitError {
          study{}; nothing more was sent. Raise the limit, or ask for a study with a smaller budget{}",
         if *.alone { "--max-epsilon-alone" } else { "--max-epsilon" },
         if *.alone { " if all others collude" } else { "" },
-        if *.alone { " or more privacy.colluders" } else { "" }
+        if *.alone { ", or, if it has masks, with more privacy.colluders" } else { "" }
     )]
     Exceeded {
         /// The limit.

@@ -56,7 +56,11 @@ impl Claim<'_> {
         let all = others.plus(budget.promised()).plus(later);
         let left = |limit: Option<f64>, count: fn(Spent) -> Rho, alone: bool| -> Result<f64, LimitError> {
             let Some(limit) = limit else { return Ok(f64::INFINITY) };
-            let most = budget.accountant().rho(Epsilon::new(limit)?, delta).get();
+            let option = if alone { "--max-epsilon-alone" } else { "--max-epsilon" };
+            let most = budget
+                .accountant()
+                .rho(Epsilon::new(limit).map_err(|reason| LimitError::NotAnEpsilon { option, reason })?, delta)
+                .get();
             let left = most - count(others).get() - count(later).get();
             let fits = if alone { budget.fits(f64::INFINITY, left) } else { budget.fits(left, f64::INFINITY) };
             match fits {

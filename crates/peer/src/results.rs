@@ -90,8 +90,7 @@ impl Results<'_> {
     /// What any client of the study spends, by public facts alone: the same at all peers.
     fn promised(&self) -> Value {
         let (study, clients) = (self.whole, self.roster.names.len());
-        let records = study.spec().public_records().unwrap_or_default();
-        let spent = study.exposure(clients, &records, &|| f64::NAN).ok().flatten();
+        let spent = study.exposure(clients).ok().flatten();
         let epsilon = |rho: Rho| study.privacy().and_then(|privacy| privacy.epsilon(rho)).map(|epsilon| epsilon.get());
         let spent = spent.filter(|_| study.algorithm().clips());
         promise(study, clients, spent.and_then(|s| epsilon(s.rho)), spent.and_then(|s| epsilon(s.alone)))

@@ -30,7 +30,9 @@ mod error;
 mod made_up;
 mod plan;
 mod pooled;
+mod trust;
 pub mod tune;
 
 pub use error::PlanError;
-pub use plan::{Plan, Regret, RoundNoise, Row, TrustRow, plan, plan_document, resolve, trust};
+pub use plan::{Plan, Regret, RoundNoise, Row, plan, plan_document, resolve};
+pub use trust::{TrustRow, trust};

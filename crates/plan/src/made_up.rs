@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 use undertone_core::graph::{Graph, GraphSpec};
 use undertone_core::names::Names;
-use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho, Trust};
+use undertone_core::privacy::{Accountant, Delta, Epsilon, Rho};
 use undertone_core::problem::Problem;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{
-    AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, PrivacySpec, Study, StudyError, StudySpec,
+    AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, Study, StudyError, StudySpec,
 };
 use undertone_data::{Encoder, Loaded};
 use undertone_sim::central::{null_model, objective};
@@ -165,10 +165,8 @@ impl MadeUp {
     /// Whether so many clients can assume what the study does, and be lost.
     pub fn check_trust(&self, spec: &StudySpec) -> Result<(), PlanError> {
         let clients = self.names.len();
-        if let Some(PrivacySpec { colluders: Some(colluders), theta, .. }) = spec.privacy {
-            Trust::new(clients, colluders, theta).map_err(|e| StudyError::at("privacy.colluders", e))?;
-        }
-        match losses(spec) {
+        spec.trust(clients)?;
+        match losses(spec, clients) {
             lost if lost + 2 > clients => {
                 let message = format!("= {lost} of {clients} clients leaves fewer than two; plan for fewer");
                 Err(StudyError::at("plan.losses", message).into())
@@ -235,7 +233,7 @@ impl MadeUp {
     pub fn study(&self, mut spec: StudySpec) -> Option<Study> {
         spec.data = self.plain.spec().data.clone();
         spec.seed = self.plain.spec().seed;
-        spec.simulation.losses = losses(&spec);
+        spec.simulation.losses = losses(&spec, self.names.len());
         if let Some(privacy) = &mut spec.privacy {
             privacy.noise = NoiseKind::Fast;
             if let BudgetSpec::Epsilon(epsilon) = &mut privacy.budget {
@@ -300,10 +298,10 @@ impl MadeUp {
 }
 
 /// How many clients are lost in the runs that parameters are chosen on: as the study says, else one where there are masks, which a lost
-/// client leaves behind.
-pub(crate) fn losses(spec: &StudySpec) -> usize {
+/// client leaves behind, and three clients or more.
+pub(crate) fn losses(spec: &StudySpec, clients: usize) -> usize {
     let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
-    spec.plan.as_ref().and_then(|plan| plan.losses).unwrap_or(usize::from(masked))
+    spec.plan.as_ref().and_then(|plan| plan.losses).unwrap_or(usize::from(masked && clients > 2))
 }
 
 /// Budgets of which a plan cannot keep the total.

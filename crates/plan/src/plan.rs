@@ -13,7 +13,7 @@ use undertone_core::study::{AlgorithmSpec, Document, PrivacySpec, Study, StudyEr
 use undertone_core::watch::Watch;
 
 use crate::error::PlanError;
-use crate::made_up::{Lost, MadeUp, SEEN, SETS, Work, losses};
+use crate::made_up::{Lost, MadeUp, SEEN, SETS, Standardised, Work, losses};
 use crate::tune::{Candidate, Dial, Found, Parameters, Search, Stage, stage};
 
 /// Operations that the search for one algorithm may take, about a second of one core.
@@ -30,7 +30,7 @@ const STANDARDISE: [f64; 2] = [0.1, 0.3];
 const NEGLIGIBLE: f64 = 0.003;
 
 /// The algorithms that are compared: all private, and all allowed between peers.
-const CANDIDATES: [Candidate; 4] = [
+pub(crate) const CANDIDATES: [Candidate; 4] = [
     Candidate {
         name: "free-rounds",
         algorithm: "free-rounds",
@@ -119,6 +119,8 @@ pub struct Plan {
     pub spectrum: Spectrum,
     /// M_k: one number for all, or one for each.
     pub records: Vec<usize>,
+    /// How many clients are lost on the way in the runs that parameters were chosen on.
+    pub losses: usize,
 }
 
 /// A round's budget and noise.
@@ -153,7 +155,7 @@ pub fn plan_document(document: &Document, watch: &dyn Watch) -> Result<Plan, Pla
 
 /// What the search decides for a candidate. With an open algorithm, a clip or tau of the study is meant; else it belongs to
 /// the algorithm that the study names, and each candidate gets its own.
-fn open_dials(candidate: &Candidate, spec: &StudySpec, clients: usize) -> Vec<Dial> {
+pub(crate) fn open_dials(candidate: &Candidate, spec: &StudySpec, clients: usize) -> Vec<Dial> {
     let kept = |dial: &Dial| {
         let given = match &spec.privacy {
             None => true,
@@ -209,73 +211,42 @@ pub fn plan(spec: &StudySpec, watch: &dyn Watch) -> Result<Plan, PlanError> {
     let made_up = MadeUp::of(spec)?;
     made_up.check_trust(spec)?;
     let attempts = attempts(spec, &made_up);
-    let mut rows = Vec::new();
+    let mut rows: Vec<(Row, &Attempt)> = Vec::new();
     for (index, attempt) in attempts.iter().enumerate() {
         watch.progress(index as f64 / attempts.len() as f64);
-        rows.extend(attempt.rate(&made_up, watch)?);
+        rows.extend(attempt.rate(&made_up, watch)?.map(|row| (row, attempt)));
         if watch.is_cancelled() {
             return Err(PlanError::Cancelled);
         }
     }
-    rows.sort_by(|a, b| a.regret.score.total_cmp(&b.regret.score));
+    rows.sort_by(|a, b| a.0.regret.score.total_cmp(&b.0.regret.score));
+    if let Some((row, attempt)) = rows.first_mut() {
+        attempt.improve(row, &made_up, watch)?;
+    }
+    let rows: Vec<Row> = rows.into_iter().map(|(row, _)| row).collect();
     if rows.is_empty() {
         return Err(PlanError::NoModel);
     }
+    let losses = losses(spec, made_up.names.len());
     let MadeUp { names, graph, records, .. } = made_up;
-    Ok(Plan { spectrum: graph.spectrum(), rows, names, graph, records })
+    Ok(Plan { spectrum: graph.spectrum(), rows, names, graph, records, losses })
 }
 
-/// What to expect of the recommended algorithm if more or fewer clients collude than the study assumes.
-#[derive(Debug, Clone)]
-pub struct TrustRow {
-    /// q; none if all may collude, and there are no masks.
-    pub colluders: Option<usize>,
-    /// The regret to expect.
-    pub regret: Regret,
-}
-
-/// What trust is worth: the recommended algorithm of a plan, tuned again for all, half, a fifth and one of the clients that may collude, and for as
-/// many as the study says.
-pub fn trust(spec: &StudySpec, plan: &Plan, watch: &dyn Watch) -> Result<Vec<TrustRow>, PlanError> {
-    let (row, clients) = (plan.recommended(), plan.names.len());
-    let candidate = CANDIDATES.into_iter().find(|candidate| candidate.name == row.algorithm).expect("one of them");
-    let standardise = row.study.spec().privacy.and_then(|privacy| privacy.standardise);
-    let stated = spec.privacy.and_then(|privacy| privacy.colluders);
-    let mut assumed = vec![Some(1), Some(clients / 5), Some(clients / 2), stated, None];
-    assumed.retain(|colluders| colluders.is_none_or(|q| q >= 1 && q + 2 <= clients) || *colluders == stated);
-    assumed.sort_by_key(|colluders| colluders.unwrap_or(clients));
-    assumed.dedup();
-    let (made_up, lost) = (MadeUp::of(spec)?, losses(spec));
-    let mut rows = Vec::new();
-    for (index, colluders) in assumed.iter().enumerate() {
-        watch.progress(index as f64 / assumed.len() as f64);
-        if *colluders == stated {
-            rows.push(TrustRow { colluders: *colluders, regret: row.regret });
-            continue;
-        }
-        let mut spec = StudySpec { algorithm: AlgorithmSpec::Auto, ..spec.clone() };
-        // As many are lost, whoever is trusted.
-        spec.plan.get_or_insert_default().losses = Some(lost);
-        if let Some(privacy) = &mut spec.privacy {
-            *privacy = PrivacySpec { colluders: *colluders, theta: None, standardise, ..*privacy };
-        }
-        let dials = open_dials(&candidate, &spec, clients);
-        if let Some(row) = (Attempt { candidate, spec, dials }).rate(&made_up, watch)? {
-            rows.push(TrustRow { colluders: *colluders, regret: row.regret });
-        }
-    }
-    Ok(rows)
+/// The epsilon of a study if all others of a client collude; none without privacy, or if nothing bounds it.
+pub(crate) fn epsilon_alone(study: &Study, clients: usize) -> Option<f64> {
+    let spent = study.exposure(clients).ok()??;
+    study.privacy()?.epsilon(spent.alone).map(Epsilon::get)
 }
 
 /// An algorithm that is tried, on the study with or without private standardisation.
-struct Attempt {
-    candidate: Candidate,
-    spec: StudySpec,
-    dials: Vec<Dial>,
+pub(crate) struct Attempt {
+    pub candidate: Candidate,
+    pub spec: StudySpec,
+    pub dials: Vec<Dial>,
 }
 
 /// All that are tried.
-fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
+pub(crate) fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
     let mut attempts = Vec::new();
     for candidate in CANDIDATES {
         // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be compensated.
@@ -283,7 +254,8 @@ fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
         let classic = candidate.accountant.or(study) == Some(Accountant::Classic);
         // Where the study counts classically or not at all, zcdp-nfl is dp-nfl already.
         let twice = candidate.accountant.is_some() && (study.is_none() || candidate.accountant == study);
-        if twice || (classic && made_up.fewer > 1.0) {
+        let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
+        if twice || (classic && (made_up.fewer > 1.0 || masked)) {
             continue;
         }
         let dials = open_dials(&candidate, spec, made_up.names.len());
@@ -319,43 +291,51 @@ impl Attempt {
     }
 
     /// Tunes the candidate on made-up sets, and measures it on sets that the search has not seen; none if every run diverged.
-    fn rate(&self, made_up: &MadeUp, watch: &dyn Watch) -> Result<Option<Row>, StudyError> {
+    pub fn rate(&self, made_up: &MadeUp, watch: &dyn Watch) -> Result<Option<Row>, StudyError> {
+        let Some(bench) = self.bench(made_up, watch) else { return Ok(None) };
+        bench.search(None).map_or(Ok(None), |parameters| bench.measure(parameters))
+    }
+
+    /// Where noise is masked, searches once more around what is best without masks: with less noise that is not worse. Keeps what is better.
+    fn improve(&self, row: &mut Row, made_up: &MadeUp, watch: &dyn Watch) -> Result<(), StudyError> {
+        let Some(privacy) = self.spec.privacy.filter(|privacy| privacy.colluders.is_some()) else { return Ok(()) };
+        let mut spec = self.spec.clone();
+        spec.plan.get_or_insert_default().losses = Some(losses(&self.spec, made_up.names.len()));
+        spec.privacy = Some(PrivacySpec { colluders: None, theta: None, ..privacy });
+        let dials = open_dials(&self.candidate, &spec, made_up.names.len());
+        let plain = Attempt { candidate: self.candidate, spec, dials };
+        let start = plain.bench(made_up, watch).and_then(|bench| bench.search(None));
+        let (Some(bench), Some(start)) = (self.bench(made_up, watch), start) else { return Ok(()) };
+        let around = bench.search(Some(&self.fitted(&start)));
+        let best = bench.best([Some(row.parameters.clone()), around].into_iter().flatten().collect());
+        if let Some(better) = bench.measure(best)? {
+            *row = better;
+        }
+        Ok(())
+    }
+
+    /// Values for the dials of this attempt, from those of another: what that did not decide is in the middle, and so is a theta that is not
+    /// possible here.
+    pub fn fitted(&self, parameters: &Parameters) -> Parameters {
+        let fit = |dial: &Dial| match (parameters.get(dial.knob.name), dial.scale) {
+            (Some(Value::Number(theta)), Scale::BelowOne(_, most))
+                if dial.knob.name == "theta" && 1.0 - theta > most =>
+            {
+                (*dial, dial.scale.at(0.5))
+            }
+            (Some(value), _) => (*dial, value),
+            (None, _) => (*dial, dial.scale.at(0.5)),
+        };
+        Parameters(self.dials.iter().map(fit).collect())
+    }
+
+    /// What is needed to try parameters; none where the columns cannot be standardised as the study asks for.
+    pub fn bench<'a>(&'a self, made_up: &'a MadeUp, watch: &'a dyn Watch) -> Option<Bench<'a>> {
         let dial = |dial: &Dial| (*dial, dial.scale.at(0.5));
         let any = Parameters(self.dials.iter().map(dial).collect());
         let standardised = made_up.study(self.with(&any)).and_then(|study| made_up.standardised(&study));
-        if standardised.is_none() && self.spec.privacy.is_some_and(|privacy| privacy.standardise.is_some()) {
-            return Ok(None);
-        }
-        let lost = |parameters: &Parameters, sets: Range<usize>| -> Option<Vec<Lost>> {
-            // A search that is cancelled has nothing left to try.
-            let study = if watch.is_cancelled() { None } else { made_up.study(self.with(parameters)) }?;
-            let whole = with_losses(&study, 0)?;
-            let on = |index: usize| {
-                // Parameters are chosen for the case that clients are lost; what to expect covers both cases.
-                let study = if index >= SEEN && index.is_multiple_of(2) { &whole } else { &study };
-                made_up.lost(study, index, standardised.as_ref().map(|sets| &sets[index]))
-            };
-            Some(sets.into_par_iter().map(on).collect())
-        };
-        let judge = |parameters: &Parameters, sets: u32, _: u64| {
-            lost(parameters, 0..sets as usize).map_or(f64::INFINITY, |lost| score(&lost))
-        };
-        let stages = self.stages(made_up.work);
-        let mut search = Search::brief(&stages);
-        search.last.trials = search.last.trials.min(SEEN as u32);
-        let Found { parameters, error } = search.least(&self.dials, None, &judge);
-        let Some(unseen) = lost(&parameters, SEEN..SETS).filter(|_| error.is_finite()) else { return Ok(None) };
-        let regret = Regret::of(&unseen);
-        if !regret.score.is_finite() {
-            return Ok(None);
-        }
-        let mut spec = self.with(&parameters);
-        // Two digits are what the range is good for, and what all machines agree on.
-        let rounded = |regret: f64| (100.0 * (1.0 - regret.min(10.0))).round() / 100.0;
-        spec.plan.get_or_insert_default().skill =
-            Some((rounded(regret.q90), rounded(regret.q10))).filter(|(worse, better)| better > worse);
-        let study = spec.check()?;
-        Ok(Some(Row { algorithm: self.candidate.name, study, parameters, regret }))
+        let wanted = self.spec.privacy.is_some_and(|privacy| privacy.standardise.is_some());
+        (standardised.is_some() || !wanted).then_some(Bench { attempt: self, made_up, standardised, watch })
     }
 
     /// How thoroughly to search: fewer points where each takes longer. It does not depend on the machine.
@@ -368,6 +348,68 @@ impl Attempt {
         let share = (WORK / (trials * run)).min(1.0);
         let fewer = |stage: Stage| Stage { points: ((stage.points as f64 * share).ceil() as usize).max(6), ..stage };
         stages.map(fewer).to_vec()
+    }
+}
+
+/// An attempt with the made-up sets on which its parameters are tried.
+pub(crate) struct Bench<'a> {
+    pub attempt: &'a Attempt,
+    made_up: &'a MadeUp,
+    /// The sets as the study standardises them, if it does.
+    standardised: Option<Vec<Standardised>>,
+    watch: &'a dyn Watch,
+}
+
+impl Bench<'_> {
+    /// What is lost with these parameters on some of the sets; none if the study cannot be made.
+    fn lost(&self, parameters: &Parameters, sets: Range<usize>) -> Option<Vec<Lost>> {
+        let Self { attempt, made_up, standardised, watch } = self;
+        // A search that is cancelled has nothing left to try.
+        let study = if watch.is_cancelled() { None } else { made_up.study(attempt.with(parameters)) }?;
+        let whole = with_losses(&study, 0)?;
+        let on = |index: usize| {
+            // Parameters are chosen for the case that clients are lost; what to expect covers both cases.
+            let study = if index >= SEEN && index.is_multiple_of(2) { &whole } else { &study };
+            made_up.lost(study, index, standardised.as_ref().map(|sets| &sets[index]))
+        };
+        Some(sets.into_par_iter().map(on).collect())
+    }
+
+    /// Searches, in the whole box or around a start; none if every run diverged.
+    pub fn search(&self, start: Option<&Parameters>) -> Option<Parameters> {
+        let judge = |parameters: &Parameters, sets: u32, _: u64| {
+            self.lost(parameters, 0..sets as usize).map_or(f64::INFINITY, |lost| score(&lost))
+        };
+        let stages = self.attempt.stages(self.made_up.work);
+        let mut search = Search::brief(&stages);
+        search.last.trials = search.last.trials.min(SEEN as u32);
+        let Found { parameters, error } = search.least(&self.attempt.dials, start, &judge);
+        error.is_finite().then_some(parameters)
+    }
+
+    /// The best of several, on all sets that searches use.
+    pub fn best(&self, several: Vec<Parameters>) -> Parameters {
+        let judged =
+            |parameters: &Parameters| self.lost(parameters, 0..SEEN).map_or(f64::INFINITY, |lost| score(&lost));
+        let mut scored: Vec<(f64, Parameters)> = several.into_iter().map(|p| (judged(&p), p)).collect();
+        scored.sort_by(|a, b| a.0.total_cmp(&b.0));
+        scored.swap_remove(0).1
+    }
+
+    /// What to expect of these parameters, on sets that no search has seen; none if that is without bound.
+    pub fn measure(&self, parameters: Parameters) -> Result<Option<Row>, StudyError> {
+        let Some(unseen) = self.lost(&parameters, SEEN..SETS) else { return Ok(None) };
+        let regret = Regret::of(&unseen);
+        if !regret.score.is_finite() {
+            return Ok(None);
+        }
+        let mut spec = self.attempt.with(&parameters);
+        // Two digits are what the range is good for, and what all machines agree on.
+        let rounded = |regret: f64| (100.0 * (1.0 - regret.min(10.0))).round() / 100.0;
+        spec.plan.get_or_insert_default().skill =
+            Some((rounded(regret.q90), rounded(regret.q10))).filter(|(worse, better)| better > worse);
+        let study = spec.check()?;
+        Ok(Some(Row { algorithm: self.attempt.candidate.name, study, parameters, regret }))
     }
 }
 
@@ -407,14 +449,15 @@ impl Plan {
         // The size of lambda1 does not matter to any sensitivity.
         let problem = study.problem(|| 1.0);
         let run = Run { rounds: study.rounds(), graph: &self.graph, problem: &problem };
+        let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
+        let masking = study.masking(self.graph.clients(), mean).ok().flatten();
+        let budget = privacy.client_budget(None).masked(masking);
         let sigma = |k: usize| {
             let eta = study.spec().clients.get(&*self.names.get(k)).and_then(|client| client.eta);
             let records = self.records[k % self.records.len()];
-            let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
             let gradient = Sensitivity::of_clipped_sum(privacy.clip(), records, study.divisor(records, mean));
             let public = run.round(round, k, eta);
-            if let Ok(Some(masking)) = study.masking(self.graph.clients(), mean) {
-                let budget = privacy.client_budget(None).masked(Some(masking));
+            if budget.masking().is_some() {
                 let scale = study.algorithm().gain(&public).map_or(f64::NAN, f64::abs);
                 let made = budget.masked_noise(round, gradient, study.features());
                 return made.map_or((f64::NAN, f64::NAN), |(lattice, own)| {
@@ -452,10 +495,7 @@ impl Plan {
 
     /// The epsilon of the recommended study if all others of a client collude; none without privacy.
     pub fn epsilon_alone(&self) -> Option<f64> {
-        let study = &self.recommended().study;
-        let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
-        let spent = study.exposure(self.graph.clients(), &self.records, &mean).ok()??;
-        study.privacy()?.epsilon(spent.alone).map(Epsilon::get)
+        epsilon_alone(&self.recommended().study, self.graph.clients())
     }
 
     /// Bytes of a round's frame, and of all frames that a client with the most neighbours sends.

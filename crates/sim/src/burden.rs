@@ -37,6 +37,10 @@ pub fn burden(records: &[usize], study: &StudySpec) -> Option<Burden> {
 }
 
 fn burden_of(records: &[usize], weights: Weights, colluders: Option<usize>) -> Option<Burden> {
+    // With masks, what a small client that counts as much as others needs of its own depends on theta.
+    if weights == Weights::Clients && colluders.is_some() {
+        return None;
+    }
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|&k| records[k]);
     let sizes: Vec<f64> = order.iter().map(|&k| records[k] as f64).collect();

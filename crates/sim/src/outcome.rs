@@ -139,10 +139,11 @@ impl Outcome {
             notices.push(burden.sentence(|k| self.names.get(k).into_owned(), &self.records));
         }
         if study.spec().simulation.losses > 0 {
-            notices.push(format!(
-                "{} clients are lost after half of the rounds, others in every trial",
-                study.spec().simulation.losses
-            ));
+            let lost = match study.spec().simulation.losses {
+                1 => "one client is".to_string(),
+                some => format!("{some} clients are"),
+            };
+            notices.push(format!("{lost} lost for good after half of the rounds, chosen anew in every trial"));
         }
         notices.extend(self.misstated_records());
         if self.overshoots {

@@ -458,9 +458,7 @@ fn epsilon_alone(study: &Study, privacy: &Privacy, population: &Population) -> O
     if privacy.colluders().is_none() {
         return Some(privacy.promised().get());
     }
-    let records = population.records_of_clients();
-    let mean = || population.total_records() as f64 / population.clients() as f64;
-    let spent = study.exposure(population.clients(), &records, &mean).ok()??;
+    let spent = study.exposure(population.clients()).ok()??;
     privacy.epsilon(spent.alone).map(Epsilon::get)
 }
 

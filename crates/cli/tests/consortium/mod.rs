@@ -80,10 +80,10 @@ impl Consortium {
         Self { folder, names, metrics, rounds }
     }
 
-    /// Two peers with ten records each whose features are all zero, one round, and as many features as asked for: the loss
+    /// Peers with ten records each whose features are all zero, one round, and as many features as asked for: the loss
     /// gradient is zero, and what is released is noise alone.
-    pub fn of_noise(features: usize) -> Self {
-        let consortium = Self::new(2, 1, "kind = \"ring\"", "secure");
+    pub fn of_noise(count: usize, features: usize) -> Self {
+        let consortium = Self::new(count, 1, "kind = \"ring\"", "secure");
         let names: Vec<String> = (0..features).map(|p| format!("x{p}")).collect();
         let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
         let clients = &study[study.find("[client.").unwrap()..];

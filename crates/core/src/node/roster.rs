@@ -13,6 +13,9 @@ use crate::study::{DataSpec, Layout, NoiseKind, Study};
 /// Most numbers that a peer keeps per round: P times (2 + d_k).
 const MOST_NUMBERS: usize = 200_000_000;
 
+/// Most peers among which the law of masks on the lattice is proven to be that of Gaussians.
+const MOST_MASKED: usize = 1 << 20;
+
 /// A study that peers cannot run.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum RosterError {
@@ -115,6 +118,15 @@ impl Roster {
             return refuse(
                 "data.features times the neighbours of a client is too large for peers; use fewer of either",
             );
+        }
+        if study.privacy().and_then(|privacy| privacy.colluders()) == Some(0) && !rehearsal {
+            return refuse(
+                "privacy.colluders = 0 would assume that no party looks at what it knows itself; a curious party is one colluder, so \
+                 write at least 1",
+            );
+        }
+        if names.len() > MOST_MASKED && study.privacy().is_some_and(|privacy| privacy.colluders().is_some()) {
+            return refuse("privacy.colluders: masks are proven for at most a million peers; leave it out");
         }
         let masking = study.masking(names.len(), || f64::NAN).map_err(|e| RosterError::NotForPeers(e.message))?;
         let ids = named.iter().filter_map(|(_, client)| client.id).collect();

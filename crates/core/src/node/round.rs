@@ -72,7 +72,8 @@ impl Context {
         let round = run.round(number, self.setup.me, self.eta).among(ids, slots, inputs.own, points);
         // All K clients' masks, whoever is left: a mask is never taken back.
         let (clients, features) = (self.setup.roster.names.len(), self.limits.features);
-        let masks = self.masks.as_ref().map(|masks| masks.round(clients, 0, number, features));
+        let touches = self.setup.study.algorithm().touches_records(number, self.limits.rounds);
+        let masks = self.masks.as_ref().filter(|_| touches).map(|masks| masks.round(clients, 0, number, features));
         let protection = match (&self.budget, &self.setup.noise) {
             (Some(budget), Some(noise)) => Protection::On { budget, noise, masks: masks.as_ref(), trial: 0 },
             _ => Protection::Off,

@@ -55,6 +55,12 @@ pub enum SetupError {
     /// The study is for simulation only.
     #[error("the study is for simulation only; Roster::new says why")]
     NotForPeers,
+    /// So few records among masks made for so many more need noise that cannot be drawn.
+    #[error(
+        "masked noise for this peer's records cannot be represented: it has far fewer than data.records says, or the budget is extreme; \
+         agree on another number, write problem.weights = \"records\", or leave privacy.colluders out"
+    )]
+    Masks,
 }
 
 impl NodeSetup {
@@ -74,6 +80,10 @@ impl NodeSetup {
         }
         if study.privacy().is_some() != self.noise.is_some() {
             return Err(SetupError::Noise);
+        }
+        // A ledger cannot hold a cost without bound.
+        if self.budget().is_some_and(|budget| !budget.promised().alone.get().is_finite()) {
+            return Err(SetupError::Masks);
         }
         Ok(())
     }
@@ -95,7 +105,7 @@ impl NodeSetup {
     pub(super) fn masks(&self) -> Option<Masks> {
         self.study.privacy()?.colluders()?;
         if self.noise.as_ref().is_some_and(|noise| !noise.is_safe()) {
-            return self.study.simulated_masks().ok().flatten();
+            return self.study.seeded_masks();
         }
         let study = self.study.digest().whole();
         let key = |other: &PublicId| self.identity.mask_key(other, &study);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::accountant::{Accountant, bisect};
-use super::masks::{MaskedLattice, Masking, OwnNoise};
 use super::sensitivity::Sensitivity;
+use super::trust::{MaskedLattice, Masking, OwnNoise};
 use super::units::{Delta, Epsilon, Rho, Spent};
 
 /// Relative slack by which every round stays below its share, so that the sum, in any order, stays below the total.
@@ -275,7 +275,7 @@ impl ClientBudget {
         self.masking.as_ref()
     }
 
-    /// What round n costs: phi_k(n) under the assumption, and what own noise alone is worth, for the records that the budget was made for.
+    /// What round n costs: at most phi_k(n) under the assumption, and what own noise alone is worth, for the records that the budget was made for.
     ///
     /// With masks and no records, or noise that cannot be drawn, the second is unknown, and nothing bounds it.
     pub fn cost(&self, round: u32) -> Spent {
@@ -284,7 +284,7 @@ impl ClientBudget {
             return Spent::without_masks(rho);
         }
         let noise = self.records.and_then(|(gradient, features)| self.masked_noise(round, gradient, features));
-        noise.map_or(Spent { rho, alone: Rho::computed(f64::INFINITY) }, |(_, own)| own.spent(rho))
+        noise.map_or(Spent { rho, alone: Rho::computed(f64::INFINITY) }, |(_, own)| own.spent())
     }
 
     /// All rounds, added up in the order in which a ledger adds them, so that the two are equal to the last bit.

@@ -15,11 +15,13 @@ pub mod discrete_gaussian;
 pub mod masks;
 pub mod noise;
 pub mod sensitivity;
+pub mod trust;
 pub mod units;
 
 pub use accountant::Accountant;
 pub use budget::{Budget, BudgetError, ClientBudget, Schedule};
-pub use masks::{MaskedLattice, Masking, Masks, OwnNoise, PairKeys, RoundMasks, Trust, TrustError};
+pub use masks::{Masks, PairKeys, RoundMasks};
 pub use noise::{Noise, NoiseError, Stream};
 pub use sensitivity::{Clipping, Lattice, NoiseScale, Sensitivity};
+pub use trust::{MaskedLattice, Masking, OwnNoise, Trust, TrustError};
 pub use units::{Clip, Delta, Epsilon, Rho, Spent, UnitError};

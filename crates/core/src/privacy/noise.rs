@@ -17,8 +17,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use thiserror::Error;
 
 use super::discrete_gaussian;
-use super::masks::{MaskedLattice, OwnNoise, RoundMasks};
+use super::masks::RoundMasks;
 use super::sensitivity::NoiseScale;
+use super::trust::{MaskedLattice, OwnNoise};
 
 /// Noise could not be drawn.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -40,8 +41,8 @@ pub enum NoiseError {
         "masked noise for this client cannot be represented; change the budget, clip or number of records, or set privacy.colluders for fewer masks"
     )]
     UnrepresentableMask,
-    /// Safe noise with masks that are not secret, or the masks of another client.
-    #[error("the masks are not those of this client, or not made for this kind of noise")]
+    /// The masks of another client, round or number of clients, or secret masks under noise that is not safe.
+    #[error("the masks are not those of this client and round, or not made for this kind of noise")]
     OtherMasks,
 }
 
@@ -120,7 +121,8 @@ impl Noise {
         released: &mut [f64],
     ) -> Result<(), NoiseError> {
         let client = stream.client as usize;
-        if !masks.are_of(client) || (masks.is_paired() && !self.is_safe()) {
+        // Real masks under noise that anybody can subtract would be given away.
+        if masks.is_paired() && !self.is_safe() {
             return Err(NoiseError::OtherMasks);
         }
         if let Source::Fast { seed } = self.0 {

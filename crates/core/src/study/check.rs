@@ -111,7 +111,25 @@ impl StudySpec {
         };
         count("privacy.colluders", colluders as u64, 0, MOST_CLIENTS)?;
         privacy.theta.map_or(Ok(()), |theta| number("privacy.theta", theta, rule::THETA))?;
-        self.stated_clients().map_or(Ok(()), |clients| trust(privacy, clients).map(|_| ()))
+        if privacy.accountant == Accountant::Classic {
+            let message =
+                "is accounted for by rho, by which the classic accountant does not go; choose another, or remove it";
+            return Err(StudyError::at("privacy.colluders", message));
+        }
+        if let Some((name, _)) = self.clients.iter().find(|(_, client)| client.eta.is_some()) {
+            let message = "weighs this client's masks differently from the others', so that they would not cancel; remove it, or privacy.colluders";
+            return Err(StudyError::at(format!("client.{name}.eta"), message));
+        }
+        self.stated_clients().map_or(Ok(()), |clients| self.trust(clients).map(|_| ()))
+    }
+
+    /// What so many clients assume about each other; none without privacy or if nobody is trusted.
+    pub fn trust(&self, clients: usize) -> Result<Option<Trust>, StudyError> {
+        let Some(PrivacySpec { colluders: Some(colluders), theta, .. }) = self.privacy else { return Ok(None) };
+        Trust::new(clients, colluders, theta).map(Some).map_err(|error| {
+            let key = if matches!(error, TrustError::Share { .. }) { "privacy.theta" } else { "privacy.colluders" };
+            StudyError::at(key, error)
+        })
     }
 
     /// Private standardisation splits a total rho, and gives all records of all clients one map.
@@ -318,15 +336,6 @@ impl StudySpec {
         }
         Ok(())
     }
-}
-
-/// What so many clients assume about each other; none if nobody is trusted.
-pub(super) fn trust(privacy: &PrivacySpec, clients: usize) -> Result<Option<Trust>, StudyError> {
-    let Some(colluders) = privacy.colluders else { return Ok(None) };
-    Trust::new(clients, colluders, privacy.theta).map(Some).map_err(|error| {
-        let key = if matches!(error, TrustError::Share { .. }) { "privacy.theta" } else { "privacy.colluders" };
-        StudyError::at(key, error)
-    })
 }
 
 /// A number that keeps a rule.

@@ -12,8 +12,8 @@ use crate::knob::Settings;
 use crate::loss::{Absolute, Hinge};
 use crate::names::Names;
 use crate::privacy::{
-    Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, Masking, Masks, Noise, NoiseError, Rho, Schedule,
-    Sensitivity, Spent, Trust,
+    Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, MaskedLattice, Masking, Masks, Noise, NoiseError,
+    Rho, Schedule, Sensitivity, Spent, Trust,
 };
 use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
@@ -298,52 +298,42 @@ impl Study {
     /// many records a client has, `mean` finds their mean.
     pub fn masking(&self, clients: usize, mean: impl FnOnce() -> f64) -> Result<Option<Masking>, StudyError> {
         let Some(privacy) = &self.privacy else { return Ok(None) };
-        let trust = super::check::trust(&privacy.spec, clients)?;
-        Ok(trust.map(|trust| {
+        Ok(self.spec.trust(clients)?.map(|trust| {
             let divisor = self.mean_records().unwrap_or_else(mean);
             Masking { trust, reference: Sensitivity::of_clipped_sum(privacy.clip, 1, divisor) }
         }))
     }
 
-    /// What the most exposed of `clients` clients, with these numbers of records, spends in the whole run if at most as many collude as is
-    /// assumed, and if all others do; none without privacy. Where the study does not say how many records a client has, `mean` finds their mean.
-    pub fn exposure(
-        &self,
-        clients: usize,
-        records: &[usize],
-        mean: &dyn Fn() -> f64,
-    ) -> Result<Option<Spent>, StudyError> {
+    /// What the most exposed of `clients` clients spends in the whole run if at most as many collude as is assumed, and a bound on what it spends
+    /// if all others do, whatever the numbers of records; none without privacy.
+    pub fn exposure(&self, clients: usize) -> Result<Option<Spent>, StudyError> {
         let Some(privacy) = &self.privacy else { return Ok(None) };
         let (rho, _) = privacy.spent(self.rounds());
-        let Some(masking) = self.masking(clients, mean)? else { return Ok(Some(Spent::without_masks(rho))) };
-        let mut sizes = records.to_vec();
-        sizes.sort_unstable();
-        sizes.dedup();
-        let mut own: Vec<Option<Rho>> =
-            self.spec.clients.values().map(|c| c.phi1.and_then(|p| Rho::new(p).ok())).collect();
-        own.push(None);
-        let alone = |&records: &usize| {
-            let gradient = Sensitivity::of_clipped_sum(privacy.clip, records, self.divisor(records, mean));
-            let budgets = own.iter().map(|own| privacy.client_budget(*own).masked(Some(masking)));
-            budgets.map(|budget| budget.of_records(gradient, self.features).promised().alone.get()).fold(0.0, f64::max)
+        // The ratio of the two does not depend on the size of gradients, but for rounding to the lattice.
+        let Some(masking) = self.masking(clients, || 1.0)? else { return Ok(Some(Spent::without_masks(rho))) };
+        let alone = |phi: Rho| match phi.get() > 0.0 {
+            true => MaskedLattice::new(&masking, phi).map_or(f64::INFINITY, |lattice| phi.get() * lattice.exposure()),
+            false => 0.0,
         };
-        let rounds = sizes.iter().map(alone).fold(0.0, f64::max);
-        let before = match self.moments() {
-            Some(moments) => moments.exposure(clients, records, mean)?.map_or(0.0, |spent| spent.alone.get()),
-            None => 0.0,
-        };
-        Ok(Some(Spent { rho, alone: Rho::computed(rounds + before) }))
+        let rounds: f64 = (1..=self.rounds()).map(|n| alone(privacy.schedule.phi(n))).sum();
+        let total = (rounds * privacy.exposure + alone(privacy.before)) * (1.0 + 1e-6);
+        Ok(Some(Spent { rho, alone: Rho::computed(total) }))
     }
 
-    /// Where masks come from in a simulation or a rehearsal; none if noise is not masked.
+    /// Where masks come from in a simulation; none if noise is not masked.
     pub fn simulated_masks(&self) -> Result<Option<Masks>, NoiseError> {
-        let Some(privacy) = self.privacy.as_ref().filter(|privacy| privacy.spec.colluders.is_some()) else {
-            return Ok(None);
-        };
-        Ok(Some(match privacy.noise {
-            NoiseKind::Fast => Masks::Seeded(self.noise_seed()),
-            NoiseKind::Secure => Masks::rooted().map_err(|e| NoiseError::NoEntropy(e.to_string()))?,
-        }))
+        match &self.privacy {
+            Some(privacy) if privacy.spec.colluders.is_some() && privacy.noise == NoiseKind::Secure => {
+                Masks::rooted().map(Some).map_err(|e| NoiseError::NoEntropy(e.to_string()))
+            }
+            _ => Ok(self.seeded_masks()),
+        }
+    }
+
+    /// Masks as open as seeded noise, for simulations and rehearsals; none if noise is not masked.
+    pub fn seeded_masks(&self) -> Option<Masks> {
+        let masked = self.privacy.as_ref().is_some_and(|privacy| privacy.spec.colluders.is_some());
+        masked.then(|| Masks::Seeded(self.noise_seed()))
     }
 
     /// What the client of that name may spend; none without privacy.
