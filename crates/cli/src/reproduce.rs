@@ -21,7 +21,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = drawing)]
     figure: Vec<Drawing>,
 
-    /// Trials with each seed: the figures use one, the comparison with free rounds on the paper's network five
+    /// Trials with each seed: the figures use one, the comparisons with free rounds on the paper's network and with masks five
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     trials: u32,
 
@@ -105,7 +105,7 @@ fn grid_cases(arguments: &Arguments) -> Vec<Case> {
 /// The runs with masks that are computed.
 fn trust_cases(arguments: &Arguments) -> Vec<Case> {
     match arguments.figure.is_empty() || arguments.figure.contains(&Drawing::Trust) {
-        true => trust::cases(arguments.full),
+        true => grid::trust_cases(arguments.full),
         false => Vec::new(),
     }
 }

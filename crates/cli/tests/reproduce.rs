@@ -36,7 +36,7 @@ fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
     }
     let page = read(&one, "report.html");
     assert_eq!(page, read(&two, "report.html"));
-    assert_eq!(page.matches("<svg").count(), 7, "five figures, the rate, and beyond");
+    assert_eq!(page.matches("<svg").count(), 11, "five figures, the rate, beyond, and four about trust");
     let addresses = page.matches("http").count();
     assert_eq!(
         addresses,
@@ -45,11 +45,13 @@ fn all_figures_the_page_and_the_studies_are_written_and_repeat_byte_for_byte() {
     );
     assert!(!page.contains("<script") && !page.contains("src="), "the page is self-contained");
     // Two methods for each of two problems, eleven budgets, five budgets, two rates; two baselines on three problems, and for
-    // each baseline one count and three worst cells.
-    assert_eq!(page.matches("<li>").count(), 4 + 11 + 5 + 2 + 6 + 8);
-    assert_eq!(page.matches("class=\"claim").count(), 6);
+    // each baseline one count and three worst cells; with masks six goals and four with losses on three problems, and three worst cells.
+    assert_eq!(page.matches("<li>").count(), 4 + 11 + 5 + 2 + 6 + 8 + 3 * (6 + 4) + 3);
+    assert_eq!(page.matches("class=\"claim").count(), 9);
     assert_eq!(read(&one, "trials.csv").lines().count(), 1 + 2 * (25 + 5 + 35), "every trial of every run");
-    assert_eq!(text.lines().filter(|l| !l.starts_with(' ')).count(), 7, "six claims and where it is:\n{text}");
+    assert_eq!(text.lines().filter(|l| !l.starts_with(' ')).count(), 10, "nine claims and where it is:\n{text}");
+    assert_eq!(read(&one, "trust.csv"), read(&two, "trust.csv"));
+    assert!(!read(&one, "trust.csv").contains("NaN"));
     // One baseline in 90 cells, two in 30 of them; six parts in six places, two of which have no prox to remove.
     assert_eq!(read(&one, "beyond.csv").lines().count(), 1 + 90 + 30 + 6 * 6 - 2);
     assert_eq!(read(&one, "beyond.csv"), read(&two, "beyond.csv"));
@@ -104,14 +106,15 @@ fn the_picture_in_the_readme_is_what_reproduce_draws() {
     assert!(drawn == shown, "docs/ridge-tradeoff.svg is out of date");
 }
 
-/// The tables of the README. To update them: `cargo run --release -- reproduce --figure beyond --out new`, and copy new/beyond.md.
+/// The tables of the README. To update them: `cargo run --release -- reproduce --figure beyond --figure trust --out new`, and copy new/beyond.md
+/// and new/trust.md.
 #[test]
 fn the_tables_in_the_readme_are_what_reproduce_writes() {
     let folder = tempfile::tempdir().unwrap();
-    assert_runs(folder.path(), &["reproduce", "--figure", "beyond", "--out", "run"]);
+    assert_runs(folder.path(), &["reproduce", "--figure", "beyond", "--figure", "trust", "--out", "run"]);
     let out = folder.path().join("run");
     let readme = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")), "README.md");
-    let written = read(&out, "beyond.md");
+    let written = format!("{}\n\n{}", read(&out, "beyond.md").trim_end(), read(&out, "trust.md"));
     for table in written.trim_end().split("\n\n") {
         assert!(readme.contains(table), "README.md does not contain\n{table}");
     }

@@ -1,6 +1,6 @@
-//! The grid of "beyond the paper": which cases are compared, over tasks, budgets, networks and features.
+//! The grid of "beyond the paper": which cases are compared, over tasks, budgets, networks and features; and those with masks.
 
-use crate::{Case, EPSILONS, Ingredient, Method, Setting, Task, Topology};
+use crate::{Assumed, Case, EPSILONS, Ingredient, Lost, Method, Setting, Task, Topology};
 
 const TOPOLOGIES: [Topology; 3] = [Topology::Degree(3), Topology::Degree(8), Topology::Ring];
 const CONDITIONS: [f64; 2] = [1.0, 100.0];
@@ -87,4 +87,56 @@ pub fn cases(extent: Extent) -> Vec<Case> {
         cases.extend(used.map(|ingredient| Case { method: Method::Without(ingredient), ..place }));
     }
     cases
+}
+
+/// The budget of few clients with many records.
+pub(crate) const FEW_EPSILON: f64 = 0.5;
+/// What one curve per task shows over budgets.
+pub(crate) const SHOWN: [Method; 4] = [Method::Zcdp, Method::FreeRounds, Method::Masked(Assumed::One), Method::Centre];
+/// What is compared on other networks.
+const ELSEWHERE: [Method; 3] = [Method::FreeRounds, Method::Masked(Assumed::Half), Method::Masked(Assumed::One)];
+
+pub(crate) fn case(setting: Setting, task: Task, method: Method, epsilon: f64) -> Case {
+    Case { setting, task, method, epsilon }
+}
+
+/// Networks on which masks are compared too with `--full`: a ring, and features of different variances.
+fn others() -> [Setting; 2] {
+    [Setting { topology: Topology::Ring, ..Setting::PAPER }, Setting { condition: 100.0, ..Setting::PAPER }]
+}
+
+/// All runs with masks.
+pub fn trust_cases(full: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for task in Task::ALL {
+        for epsilon in EPSILONS {
+            cases.extend(SHOWN.map(|method| case(Setting::PAPER, task, method, epsilon)));
+        }
+        let varied = Assumed::ALL.map(Method::Masked).into_iter();
+        let lost = [Lost::One, Lost::Three].map(Method::MaskedLosing);
+        cases.extend(varied.chain(lost).map(|method| case(Setting::PAPER, task, method, INGREDIENT_EPSILON)));
+        for setting in [Setting::TEN, Setting::FIVE] {
+            cases.extend(
+                [Method::FreeRounds, few(setting), Method::MaskedLosing(Lost::One), Method::Centre]
+                    .map(|method| case(setting, task, method, FEW_EPSILON)),
+            );
+        }
+        if full {
+            for setting in others() {
+                cases.extend(ELSEWHERE.map(|method| case(setting, task, method, INGREDIENT_EPSILON)));
+            }
+        }
+    }
+    let mut distinct: Vec<Case> = Vec::new();
+    cases.into_iter().for_each(|case| {
+        if !distinct.contains(&case) {
+            distinct.push(case)
+        }
+    });
+    distinct
+}
+
+/// What few clients assume: a fifth of ten, and one of five.
+pub(crate) fn few(setting: Setting) -> Method {
+    Method::Masked(if setting.clients == 5 { Assumed::One } else { Assumed::Fifth })
 }

@@ -6,67 +6,14 @@
 use std::fmt::Write;
 
 use crate::compare::Gain;
+use crate::grid::{FEW_EPSILON, INGREDIENT_EPSILON as EPSILON, SHOWN, case, few, trust_cases};
 use crate::runs::{Measure, Repeats, Runs};
 use crate::tuned::Tuned;
 use crate::verdict::{Claim, Comparison, Verdict};
-use crate::{Assumed, Case, EPSILONS, Lost, Method, Setting, Task, Topology, beyond};
+use crate::{Assumed, Case, EPSILONS, Lost, Method, Setting, Task, beyond};
 use undertone_core::watch::Watch;
 use undertone_sim::plot::{Chart, Curve, PALETTE, PlotError};
 use undertone_sim::run::SimError;
-
-/// The budget at which the number of colluders varies.
-const EPSILON: f64 = 1.0;
-/// The budget of few clients with many records.
-const FEW_EPSILON: f64 = 0.5;
-/// What one curve per task shows over budgets.
-const SHOWN: [Method; 4] = [Method::Zcdp, Method::FreeRounds, Method::Masked(Assumed::One), Method::Centre];
-/// What is compared on other networks.
-const ELSEWHERE: [Method; 3] = [Method::FreeRounds, Method::Masked(Assumed::Half), Method::Masked(Assumed::One)];
-
-fn case(setting: Setting, task: Task, method: Method, epsilon: f64) -> Case {
-    Case { setting, task, method, epsilon }
-}
-
-/// Networks on which masks are compared too with `--full`: a ring, and features of different variances.
-fn others() -> [Setting; 2] {
-    [Setting { topology: Topology::Ring, ..Setting::PAPER }, Setting { condition: 100.0, ..Setting::PAPER }]
-}
-
-/// All runs of this section.
-pub fn cases(full: bool) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for task in Task::ALL {
-        for epsilon in EPSILONS {
-            cases.extend(SHOWN.map(|method| case(Setting::PAPER, task, method, epsilon)));
-        }
-        let varied = Assumed::ALL.map(Method::Masked).into_iter();
-        let lost = [Lost::One, Lost::Three].map(Method::MaskedLosing);
-        cases.extend(varied.chain(lost).map(|method| case(Setting::PAPER, task, method, EPSILON)));
-        for setting in [Setting::TEN, Setting::FIVE] {
-            cases.extend(
-                [Method::FreeRounds, few(setting), Method::MaskedLosing(Lost::One), Method::Centre]
-                    .map(|method| case(setting, task, method, FEW_EPSILON)),
-            );
-        }
-        if full {
-            for setting in others() {
-                cases.extend(ELSEWHERE.map(|method| case(setting, task, method, EPSILON)));
-            }
-        }
-    }
-    let mut distinct: Vec<Case> = Vec::new();
-    cases.into_iter().for_each(|case| {
-        if !distinct.contains(&case) {
-            distinct.push(case)
-        }
-    });
-    distinct
-}
-
-/// What few clients assume: a fifth of ten, and one of five.
-fn few(setting: Setting) -> Method {
-    Method::Masked(if setting.clients == 5 { Assumed::One } else { Assumed::Fifth })
-}
 
 /// Runs this section, with as many seeds as the other comparisons on the paper's network.
 pub fn compute(cases: &[Case], tuned: &Tuned, seed: u64, trials: u32, watch: &dyn Watch) -> Result<Runs, SimError> {
@@ -164,7 +111,7 @@ fn lost(runs: &Runs) -> Claim {
 fn never_worse(runs: &Runs) -> Claim {
     let mut outcomes = Vec::new();
     let mut least: Vec<(f64, String)> = Vec::new();
-    for place in cases(true).into_iter().filter(|case| matches!(case.method, Method::Masked(_))) {
+    for place in trust_cases(true).into_iter().filter(|case| matches!(case.method, Method::Masked(_))) {
         let Some(gain) = gain(runs, &place, Method::FreeRounds, place.method) else { continue };
         let judged = beyond::judge(&gain, 1.0);
         outcomes.push(if judged == Comparison::Against { judged } else { Comparison::For });
@@ -269,7 +216,7 @@ pub fn csv(runs: &Runs) -> String {
         "clients,topology,condition,records,features,problem,epsilon,method,colluders,lost,trials,error_mean,error_q10,error_q90,\
          gain_geometric_mean,gain_low,gain_high,gain_of_means\n",
     );
-    for place in cases(true) {
+    for place in trust_cases(true) {
         let Some((mean, low, high)) = band(runs, &place) else { continue };
         let Setting { clients, topology, condition, records, features } = place.setting;
         let lost = if let Method::MaskedLosing(lost) = place.method { lost.count() } else { 0 };

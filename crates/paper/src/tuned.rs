@@ -7,7 +7,7 @@ use undertone_core::study::{Document, StudyError};
 
 use crate::figure::Figure;
 use crate::grid::{self, Extent};
-use crate::{Case, Method, Setting, Topology, trust};
+use crate::{Case, Method, Setting, Topology};
 use undertone_core::knob::Scale;
 use undertone_core::watch::{Unwatched, Watch};
 use undertone_plan::tune::{Dial, Judged, Parameters, Search, Stage, stage, tune};
@@ -59,7 +59,7 @@ fn all_cases() -> Vec<Case> {
         .into_iter()
         .flat_map(Figure::cases)
         .chain(grid::cases(Extent::Full))
-        .chain(trust::cases(true))
+        .chain(grid::trust_cases(true))
         .collect();
     let name = |case: &Case| (case.setting.clients, case.setting.name(), case.task.name(), case.method.name());
     cases.sort_by(|a, b| name(a).cmp(&name(b)).then(a.epsilon.total_cmp(&b.epsilon)));

@@ -1,7 +1,8 @@
 //! Clients that are lost for good in the middle of a run, as `simulation.losses` asks for.
 //!
 //! They release nothing more, their edges are dropped with their share of the dual, and the model is the mean over those that are left. The
-//! masks that others share with them stay in place, as between peers.
+//! masks that others share with them stay in place, as between peers. Clients that are cut off from most of the others by it count as lost too: a peer
+//! without neighbours stops, and a small part of a network has no model of the study.
 
 use rand::Rng;
 use undertone_core::graph::Graph;
@@ -35,6 +36,8 @@ impl LostClients {
         order.sort();
         let mut lost = vec![false; clients];
         order[..count].iter().for_each(|(_, k)| lost[*k] = true);
+        let largest = largest_part(graph, &lost);
+        lost.iter_mut().zip(largest).for_each(|(lost, stays)| *lost |= !stays);
         let left = |k: usize| graph.neighbours(k).iter().copied().filter(|&l| !lost[l as usize]).collect();
         let neighbours = (0..clients).map(left).collect();
         Ok(Some(Self { after: study.rounds() / 2, lost, neighbours }))
@@ -54,5 +57,48 @@ impl LostClients {
     pub fn left(&self, all: &[f64], features: usize) -> Vec<f64> {
         let rows = all.chunks_exact(features).zip(&self.lost);
         rows.filter(|(_, lost)| !**lost).flat_map(|(row, _)| row.iter().copied()).collect()
+    }
+}
+
+/// Who belongs to the largest connected part of a graph without those that are lost; the first of several.
+fn largest_part(graph: &Graph, lost: &[bool]) -> Vec<bool> {
+    let mut seen = lost.to_vec();
+    let mut largest: Vec<usize> = Vec::new();
+    for start in 0..lost.len() {
+        if seen[start] {
+            continue;
+        }
+        let (mut part, mut next) = (vec![start], 0);
+        seen[start] = true;
+        while next < part.len() {
+            for &l in graph.neighbours(part[next]) {
+                if !std::mem::replace(&mut seen[l as usize], true) {
+                    part.push(l as usize);
+                }
+            }
+            next += 1;
+        }
+        if part.len() > largest.len() {
+            largest = part;
+        }
+    }
+    let mut stays = vec![false; lost.len()];
+    largest.into_iter().for_each(|k| stays[k] = true);
+    stays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use undertone_core::names::Names;
+
+    #[test]
+    fn those_that_are_cut_off_are_lost_too() {
+        // 0 - 1 - 2 - 3 - 4, and 5 at 1.
+        let graph = Graph::from_edges(&Names::numbered(6), &[(0, 1), (1, 2), (2, 3), (3, 4), (1, 5)]).unwrap();
+        let without = |k: usize| largest_part(&graph, &std::array::from_fn::<bool, 6, _>(|l| l == k));
+        assert_eq!(without(3), [true, true, true, false, false, true]);
+        assert_eq!(without(1), [false, false, true, true, true, false]);
+        assert_eq!(without(4), [true, true, true, true, false, true]);
     }
 }
