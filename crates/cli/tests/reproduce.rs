@@ -106,8 +106,8 @@ fn the_picture_in_the_readme_is_what_reproduce_draws() {
     assert!(drawn == shown, "docs/ridge-tradeoff.svg is out of date");
 }
 
-/// The tables of the README. To update them: `cargo run --release -- reproduce --figure beyond --figure trust --out new`, and copy new/beyond.md
-/// and new/trust.md.
+/// The tables of the README, and a plot. To update them: `cargo run --release -- reproduce --figure beyond --figure trust --out new`, and copy
+/// new/beyond.md, new/trust.md and new/trust-lad.svg.
 #[test]
 fn the_tables_in_the_readme_are_what_reproduce_writes() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,6 +118,8 @@ fn the_tables_in_the_readme_are_what_reproduce_writes() {
     for table in written.trim_end().split("\n\n") {
         assert!(readme.contains(table), "README.md does not contain\n{table}");
     }
+    let shown = read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs")), "trust-lad.svg");
+    assert!(read(&out, "trust-lad.svg") == shown, "docs/trust-lad.svg is out of date");
     let page = read(&out, "report.html");
     for words in ["100 trials, 20 with each of 5 seeds", "geometric mean", "ratio of means", "worst, free rounds"] {
         assert!(page.contains(words), "{words}");
