@@ -193,10 +193,10 @@ fn off_by(rows: &[[f64; 2 * HONEST]], lattice: &MaskedLattice, own: &OwnNoise) -
     }
     let count = rows.len() as f64;
     let mut worst = 0.0f64;
-    for i in 0..2 * HONEST {
-        for j in 0..=i {
+    for (i, row) in sums.iter().enumerate() {
+        for (j, sum) in row[..=i].iter().enumerate() {
             let (mean, error) = if i == j { (1.0, (2.0 / count).sqrt()) } else { (0.0, (1.0 / count).sqrt()) };
-            worst = worst.max((sums[i][j] / count - mean).abs() / error);
+            worst = worst.max((sum / count - mean).abs() / error);
         }
     }
     worst
