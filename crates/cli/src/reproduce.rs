@@ -38,12 +38,12 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Preset::Tuned)]
     preset: Preset,
 
-    /// Fill the whole grid of "beyond the paper", 500 clients too (half a minute more)
+    /// Fill the whole grid of "beyond the paper", 500 clients too (a minute more)
     #[arg(long, conflicts_with = "figure")]
     full: bool,
 
     /// Repeat the tuning of what is drawn, with equal effort for every method, instead of using the included parameters
-    /// (half an hour on two cores; an hour and a half with --full)
+    /// (hours on two cores)
     #[arg(long)]
     tune: bool,
 }
