@@ -106,7 +106,7 @@ fn masks() {
         let trust = Trust::new(clients, 1, None).expect("enough clients");
         let lattice = MaskedLattice::new(&Masking { trust, reference }, phi).expect("representable");
         let own = lattice.own(reference, FEATURES, phi).expect("representable");
-        let keys = (0..clients).map(|k| [k as u8; 32]).collect();
+        let keys = (0..clients).map(|k| [k as u8; 32].into()).collect();
         let source = Masks::Shared(PairKeys::new(0, keys));
         let mut out = [0.0; FEATURES];
         let mut seconds = |body: &mut dyn FnMut(Stream, &mut [f64])| {
@@ -136,7 +136,7 @@ fn noise() {
         (0..count).for_each(&mut body);
         start.elapsed().as_secs_f64() * 1e9 / f64::from(count)
     };
-    let mut rng = rand_chacha::ChaCha20Rng::from_seed([7; 32]);
+    let mut rng = chacha20::ChaCha20Rng::from_seed([7; 32]);
     let sample = time(
         3_000_000,
         Box::new(move |_| {

@@ -1,6 +1,7 @@
 //! Undertone: private learning among peers, without a server.
 
 mod account;
+mod audit;
 mod demo;
 mod keygen;
 mod ledger;
@@ -50,6 +51,8 @@ enum Verb {
     Simulate(simulate::Arguments),
     /// Convert privacy budgets without a study, and spread them over rounds
     Account(account::Arguments),
+    /// Attack a study as well as we can, and compare what that proves with what it claims
+    Audit(audit::Arguments),
     /// Write a commented example study
     New(new::Arguments),
     /// Reproduce the figures of the paper's section V and judge its claims
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Verb::Predict(arguments) => predict::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Account(arguments) => account::run(&arguments),
+        Verb::Audit(arguments) => audit::run(&arguments),
         Verb::New(arguments) => new::run(&arguments),
         Verb::Reproduce(arguments) => reproduce::run(&arguments),
     };

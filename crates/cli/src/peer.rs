@@ -194,6 +194,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
                 standing.connected, standing.neighbours, standing.spent
             ));
         }
+        _ => {}
     };
     let report = run::run(&options, &mut watch);
     bar.finish_and_clear();

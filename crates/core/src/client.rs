@@ -13,6 +13,12 @@ use crate::algorithm::{Algorithm, Round, Step, StepError};
 use crate::privacy::{ClientBudget, Noise, NoiseError, NoiseScale, RoundMasks, Spent, Stream};
 use crate::records::{Records, Scratch};
 
+/// Values in a release are no larger than this: beyond it a run has diverged, and sums of them could overflow.
+pub const LARGEST_VALUE: f64 = 1e30;
+
+/// A part of a release: what is public and what is noised have each less than half of the range, so that their sum is inside it.
+const LARGEST_PART: f64 = LARGEST_VALUE / 4.0;
+
 /// A round could not be completed; nothing was released.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
@@ -26,6 +32,11 @@ pub enum RoundError {
     /// The records have no clip, so no noise covers them.
     #[error("the records were stored without a clip, so no noise can protect them; store them with the study's clip")]
     Unclipped,
+    /// What was released before gives a step of no sensible size.
+    #[error(
+        "the step has left the range of numbers that peers exchange: the run has diverged; lower eta, raise rho or lambda"
+    )]
+    Diverged,
     /// The budget has nothing for this round.
     #[error("the budget has nothing left for this round, which touches the records")]
     Unfunded,
@@ -62,6 +73,10 @@ pub enum Protection<'a> {
 impl Protection<'_> {
     fn is_masked(&self) -> bool {
         matches!(self, Protection::On { masks: Some(_), .. })
+    }
+
+    fn is_safe(&self) -> bool {
+        matches!(self, Protection::On { noise, .. } if noise.is_safe())
     }
 }
 
@@ -152,10 +167,20 @@ impl Rules<'_> {
         public.resize(state.w.len(), 0.0);
         let step = Step { public: &mut public, private: &mut *state.w, scale };
         self.algorithm.step(round, records, state.memory, scratch, step)?;
+        let bounded = protection.is_safe();
+        if bounded && !public.iter().all(|v| v.abs() <= LARGEST_PART) {
+            // Decided from released points alone, before anything is noised: that a run ends here reveals nothing about records.
+            return Err(RoundError::Diverged);
+        }
         let cost = self.protect(round, records, protection, state.w, state.released)?;
         if masked {
             let gain = gain.ok_or(RoundError::Masks)?;
             state.w.iter_mut().chain(state.released.iter_mut()).for_each(|v| *v *= gain);
+        }
+        // From here on there is a noised release, which is recorded and charged whatever it looks like: nothing may end the round. Numbers that
+        // others would refuse are moved into the range.
+        if bounded {
+            state.released.iter_mut().for_each(|v| *v = v.clamp(-LARGEST_PART, LARGEST_PART));
         }
         // The public part is added to what is already protected.
         for ((w, released), public) in state.w.iter_mut().zip(state.released.iter_mut()).zip(&public) {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 /// A public key, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,17 +57,17 @@ impl FromStr for PublicId {
 /// Length of a [`Identity::tag`].
 pub const TAG: usize = 16;
 
-/// A secret key and what follows from it.
+/// A secret key and what follows from it. It has no `Debug`, and is wiped from memory when it is dropped.
 pub struct Identity {
     signing: SigningKey,
-    tagging: [u8; 32],
+    tagging: Zeroizing<[u8; 32]>,
 }
 
 impl Identity {
     /// From the 32 secret bytes of a key file.
     pub fn from_secret(secret: &[u8; 32]) -> Self {
         let tagging = blake3::derive_key("undertone 2026 receipts of own frames", secret);
-        Self { signing: SigningKey::from_bytes(secret), tagging }
+        Self { signing: SigningKey::from_bytes(secret), tagging: Zeroizing::new(tagging) }
     }
 
     /// The public half.
@@ -75,8 +76,8 @@ impl Identity {
     }
 
     /// The secret bytes, for the transport and the key file.
-    pub fn secret(&self) -> [u8; 32] {
-        self.signing.to_bytes()
+    pub fn secret(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.signing.to_bytes())
     }
 
     /// A signature that anyone can check.
@@ -88,18 +89,18 @@ impl Identity {
     /// can. X25519 of the two keys in Montgomery's form, then a key derivation bound to the study, the pair and the purpose.
     ///
     /// The ids stand in ascending order, so that both ends derive the same.
-    pub fn mask_key(&self, other: &PublicId, study: &[u8; 32]) -> [u8; 32] {
+    pub fn mask_key(&self, other: &PublicId, study: &[u8; 32]) -> Zeroizing<[u8; 32]> {
         let shared = other.0.to_montgomery().mul_clamped(self.signing.to_scalar_bytes());
         let own = self.id();
         let mut ends = [own.as_bytes(), other.as_bytes()];
         ends.sort();
-        let material = [shared.as_bytes(), study, ends[0], ends[1]].map(|part| &part[..]).concat();
-        blake3::derive_key("undertone 2026 masks between two peers of a study", &material)
+        let material = Zeroizing::new([shared.as_bytes(), study, ends[0], ends[1]].map(|part| &part[..]).concat());
+        Zeroizing::new(blake3::derive_key("undertone 2026 masks between two peers of a study", &material))
     }
 
     /// A keyed hash of data. It reveals nothing about the data, because only this peer can compute it.
     pub fn fingerprint<'a>(&self, parts: impl IntoIterator<Item = &'a [f64]>) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("undertone 2026 data", &self.tagging));
+        let mut hasher = blake3::Hasher::new_keyed(&blake3::derive_key("undertone 2026 data", &*self.tagging));
         for part in parts {
             hasher.update(&(part.len() as u64).to_le_bytes());
             for v in part {

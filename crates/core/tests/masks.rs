@@ -27,16 +27,18 @@ fn identities(count: usize) -> Vec<Identity> {
 
 /// The secrets of one client with all others.
 fn keys(identities: &[Identity], me: usize, study: &[u8; 32]) -> Vec<[u8; 32]> {
-    identities.iter().map(|other| identities[me].mask_key(&other.id(), study)).collect()
+    identities.iter().map(|other| *identities[me].mask_key(&other.id(), study)).collect()
 }
 
 fn masks(identities: &[Identity], me: usize) -> Masks {
-    Masks::Shared(PairKeys::new(me, keys(identities, me, &STUDY)))
+    Masks::Shared(PairKeys::new(me, keys(identities, me, &STUDY).into_iter().map(Into::into).collect()))
 }
 
 /// The mask of a pair of clients in a round, as anybody with their secret draws it.
 fn single(key: [u8; 32], lattice: &MaskedLattice, round: u32, out: &mut [i128]) {
-    Masks::Shared(PairKeys::new(0, vec![[0; 32], key])).round(2, 0, round, out.len()).sum(0, lattice, out);
+    Masks::Shared(PairKeys::new(0, vec![[0; 32].into(), key.into()]))
+        .round(2, 0, round, out.len())
+        .sum(0, lattice, out);
 }
 
 fn masking(clients: usize, colluders: usize, theta: f64) -> Masking {
@@ -292,7 +294,7 @@ fn audit(study: &Study, runs: u32) -> [(f64, f64); 2] {
             key[..4].copy_from_slice(&trial.to_le_bytes());
             key
         };
-        let own_keys = |k: usize| PairKeys::new(k, (0..3).map(|l| secret(k, l)).collect());
+        let own_keys = |k: usize| PairKeys::new(k, (0..3).map(|l| secret(k, l).into()).collect());
         let sources: Vec<Masks> = (0..3).map(|k| Masks::Shared(own_keys(k))).collect();
         let noise = Noise::secure_with_test_key([7; 32]);
         let (mut released, mut memory) = (vec![vec![0.0; 2]; 3], vec![vec![0.0; 2 * width]; 3]);

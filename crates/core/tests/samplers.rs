@@ -1,10 +1,10 @@
 //! Statistical tests of the samplers. Every test has false-alarm probability 1e-6 or less, and each is shown to fail on a
 //! planted bug.
 
+use chacha20::ChaCha20Rng;
 use dashu::rational::RBig;
 use opendp::traits::samplers::sample_discrete_gaussian as opendp_sample;
 use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha20Rng;
 use undertone_core::privacy::discrete_gaussian::sample;
 use undertone_core::privacy::{Clip, Noise, NoiseScale, Rho, Sensitivity, Stream};
 

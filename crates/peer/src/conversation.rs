@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use undertone_core::ledger::Disk;
-use undertone_core::node::{Event, News, Node};
+use undertone_core::node::{Event, Link, News, Node};
 use undertone_core::watch::Cancel;
 
 use crate::PeerError;
 use crate::metrics::{Metrics, Standing};
 use crate::network::{Input, IrohTransport};
 use crate::results::Results;
+use crate::update::Update;
 
 /// A node, what it is connected to, and what is told about it.
 pub(crate) struct Conversation<'a, D> {
@@ -22,7 +23,9 @@ pub(crate) struct Conversation<'a, D> {
     metrics: &'a Metrics,
     started: Instant,
     cancel: &'a Cancel,
-    observe: &'a mut dyn FnMut(Standing),
+    /// Who is at the other end of each connection.
+    links: HashMap<Link, u32>,
+    observe: &'a mut dyn FnMut(Update),
 }
 
 /// How often progress is reported.
@@ -36,9 +39,10 @@ impl<'a, D: Disk> Conversation<'a, D> {
         metrics: &'a Metrics,
         started: Instant,
         cancel: &'a Cancel,
-        observe: &'a mut dyn FnMut(Standing),
+        observe: &'a mut dyn FnMut(Update),
     ) -> Self {
-        Self { node, unreachable: HashMap::new(), results, metrics, started, cancel, observe }
+        let (unreachable, links) = (HashMap::new(), HashMap::new());
+        Self { node, unreachable, results, metrics, started, cancel, links, observe }
     }
 
     /// The loop. Returns whether it was interrupted.
@@ -71,15 +75,20 @@ impl<'a, D: Disk> Conversation<'a, D> {
                 Some(Input::Up { link, peer, out }) => {
                     tracing::debug!(link = link.0, peer = %self.results.roster.names.get(peer as usize), "connection up");
                     net.learn(link, out);
+                    self.links.insert(link, peer);
                     self.node.handle(Event::Up { link, peer }, now, &mut net)
                 }
                 Some(Input::Frame { link, frame }) => {
                     tracing::trace!(link = link.0, kind = frame.first(), bytes = frame.len(), "frame");
+                    if let Some(peer) = self.links.get(&link) {
+                        (self.observe)(Update::Heard(*peer, &frame));
+                    }
                     self.node.handle(Event::Frame { link, frame: &frame }, now, &mut net)
                 }
                 Some(Input::Down { link, reason }) => {
                     tracing::debug!(link = link.0, reason, "connection down");
                     net.forget(link);
+                    self.links.remove(&link);
                     self.node.handle(Event::Down { link, reason }, now, &mut net)
                 }
                 Some(Input::Unreachable { peer, reason }) => {
@@ -114,6 +123,9 @@ impl<'a, D: Disk> Conversation<'a, D> {
                     written = true;
                 }
                 News::Conflict(conflict) => self.results.write_conflict(conflict)?,
+                News::Round(round) if *round == self.node.round() => {
+                    (self.observe)(Update::Released(*round, self.node.released()));
+                }
                 _ => {}
             }
         }
@@ -122,7 +134,7 @@ impl<'a, D: Disk> Conversation<'a, D> {
             *told = now;
             let standing = self.standing();
             self.metrics.update(&standing);
-            (self.observe)(standing);
+            (self.observe)(Update::Standing(standing));
         }
         Ok(written)
     }

@@ -35,6 +35,7 @@ mod network;
 mod results;
 pub mod run;
 pub mod state;
+mod update;
 
 pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};
 pub use limit::OwnerLimits;

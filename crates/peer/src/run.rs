@@ -17,10 +17,11 @@ use crate::PeerError;
 use crate::conversation::Conversation;
 use crate::limit::{Claim, Later, OwnerLimits};
 use crate::map::Map;
-use crate::metrics::{Metrics, Standing};
+use crate::metrics::Metrics;
 use crate::network;
 use crate::results::{Results, read_finals};
 use crate::state::{StateFolder, make_folder};
+pub use crate::update::{Started, Update};
 
 /// What a peer is started with.
 pub struct Options {
@@ -89,32 +90,6 @@ impl Source {
             Source::Table(table) => encoder.encode(table, name),
         }
     }
-}
-
-/// Reports of a running peer.
-#[derive(Debug)]
-pub enum Update<'a> {
-    /// It listens.
-    Started(Started<'a>),
-    /// Its progress.
-    Standing(Standing),
-}
-
-/// How a peer starts.
-#[derive(Debug)]
-pub struct Started<'a> {
-    /// Its name in the study.
-    pub name: &'a str,
-    /// Where it listens.
-    pub listening: &'a [SocketAddr],
-    /// Its neighbours.
-    pub neighbours: Vec<String>,
-    /// Its records.
-    pub records: usize,
-    /// The round after which it continues.
-    pub round: u32,
-    /// Whether its ledger was started just now.
-    pub new_ledger: bool,
 }
 
 /// How a peer ended.
@@ -225,8 +200,7 @@ fn run_stage(
         new_ledger: state.is_new,
     }));
     let results = Results { study, whole: &options.study, roster: &roster, folder: &folder };
-    let mut tell = |standing| observe(Update::Standing(standing));
-    let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, &mut tell);
+    let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, observe);
     let ended = conversation.run(transport, inputs);
     let node = conversation.end(ended.is_err());
     let report = ended.and_then(|interrupted| {

@@ -34,5 +34,6 @@ mod trust;
 pub mod tune;
 
 pub use error::PlanError;
+pub use made_up::clients;
 pub use plan::{Plan, Regret, RoundNoise, Row, plan, plan_document, resolve};
 pub use trust::{TrustRow, trust};

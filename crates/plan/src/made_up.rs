@@ -345,7 +345,7 @@ fn plain(study: &StudySpec, records: Vec<usize>) -> StudySpec {
 }
 
 /// The clients, and how many records they have: one number for all, or one for each.
-fn clients(study: &StudySpec) -> Result<(Names, Vec<usize>), PlanError> {
+pub fn clients(study: &StudySpec) -> Result<(Names, Vec<usize>), PlanError> {
     let layout = match &study.data {
         DataSpec::Synthetic { clients, records, .. } => return Ok((Names::numbered(*clients), records.clone())),
         DataSpec::Files { layout: Layout::StandIn { clients, records, .. }, .. } => {

@@ -182,8 +182,7 @@ impl Contents {
     /// assume: the first rho holds as long as each assumption does, the second whoever colludes.
     pub fn spent(&self) -> Option<Spent> {
         let protected = self.runs.iter().all(|run| run.begin.protected || run.round == 0);
-        // Each sum is of terms that are rounded up where they are made; one part in 10^12 covers adding them.
-        protected.then(|| self.runs.iter().fold(Spent::ZERO, |sum, run| sum.plus(run.spent)).rounded_up())
+        protected.then(|| self.runs.iter().fold(Spent::ZERO, |sum, run| sum.plus(run.spent)))
     }
 }
 

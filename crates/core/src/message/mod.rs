@@ -36,8 +36,6 @@ use crate::study::{Limits, StudyDigest};
 pub const VERSION: u16 = 2;
 /// Frames of these rounds are signed: every one that this divides, and the last.
 pub const SIGN_EVERY: u32 = 64;
-/// Numbers in frames are no larger than this: beyond it a run has diverged, and sums of them could overflow.
-pub const LARGEST_VALUE: f64 = 1e30;
 /// The first bytes of a hello.
 const MAGIC: [u8; 4] = *b"UNDT";
 /// Bytes of a signature.
@@ -135,7 +133,7 @@ pub struct Final<'a> {
     pub signature: [u8; SIGNATURE],
 }
 
-/// P numbers as received, none larger than [`LARGEST_VALUE`].
+/// P numbers as received, none larger than [`LARGEST_VALUE`](crate::client::LARGEST_VALUE).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload<'a>(&'a [u8]);
 
@@ -227,7 +225,11 @@ fn flag(reader: &mut ByteReader) -> Result<bool, Malformed> {
 fn payload<'a>(reader: &mut ByteReader<'a>, features: usize) -> Result<Payload<'a>, Malformed> {
     let payload = Payload(reader.take(8 * features).ok_or(Malformed::Short)?);
     // Written so that NaN fails.
-    if payload.values().all(|v| v.abs() <= LARGEST_VALUE) { Ok(payload) } else { Err(Malformed::NotFinite) }
+    if payload.values().all(|v| v.abs() <= crate::client::LARGEST_VALUE) {
+        Ok(payload)
+    } else {
+        Err(Malformed::NotFinite)
+    }
 }
 
 /// Decodes one frame.

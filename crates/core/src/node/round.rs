@@ -5,10 +5,9 @@ use std::cmp::Ordering;
 use super::Stop;
 use super::context::Context;
 use crate::algorithm::Run;
-use crate::client::{Cost, Protection, RoundError, Rules, State};
+use crate::client::{Cost, LARGEST_VALUE, Protection, RoundError, Rules, State};
 use crate::ledger::{Carried, Disk, EdgeRecord, Ledger, Sealed};
-use crate::message::{Head, LARGEST_VALUE};
-use crate::privacy::NoiseError;
+use crate::message::Head;
 use crate::records::Scratch;
 
 /// Memory that rounds use again.
@@ -87,10 +86,10 @@ impl Context {
             true => rules.round(&round, self.setup.data.records(), protection, state, scratch).map_err(failed)?,
             false => rules.withhold(&round, state, scratch),
         };
-        // A release that others would refuse is not sent.
+        // A release that others would refuse is not sent. One that was noised safely is never refused here: see `Rules::round`.
         let too_large = |v: &&f64| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less);
-        if let Some(value) = release.values().iter().find(too_large) {
-            return Err(failed(RoundError::Noise(NoiseError::Diverged(*value))));
+        if release.values().iter().any(|v| too_large(&v)) {
+            return Err(failed(RoundError::Diverged));
         }
         let prior = inputs.prior.unwrap_or_else(|| self.chain.start(self.id(self.me())));
         let carried = Carried { prior, memory: memory.clone(), edges: inputs.edges };

@@ -9,8 +9,14 @@ use super::sensitivity::Sensitivity;
 use super::trust::{MaskedLattice, Masking, OwnNoise};
 use super::units::{Delta, Epsilon, Rho, Spent};
 
-/// Relative slack by which every round stays below its share, so that the sum, in any order, stays below the total.
+/// Relative slack that covers the rounding errors of a formula.
 const SLACK: f64 = 1e-12;
+
+/// Relative slack by which every round stays below its share, so that the sum, rounded up after every term, stays below the total.
+fn slack(rounds: u32) -> f64 {
+    // An addition that is rounded up adds at most 2^-52; the other half covers the shares themselves.
+    (2.0 * f64::EPSILON * f64::from(rounds)).max(SLACK)
+}
 
 /// A budget that cannot be turned into noise.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -53,7 +59,7 @@ impl Schedule {
     /// Counted from the last round, phi(n) = phi(T) tau^(T-n), which cannot overflow.
     pub fn geometric(total: Rho, rounds: u32, tau: f64) -> Result<Self, BudgetError> {
         let sum: f64 = (0..rounds).map(|i| libm::pow(tau, f64::from(i))).sum();
-        let last = total.get() / sum * (1.0 - SLACK);
+        let last = total.get() / sum * (1.0 - slack(rounds));
         Self::checked((1..=rounds).map(|n| last * libm::pow(tau, f64::from(rounds - n))).collect())
     }
 
@@ -76,7 +82,7 @@ impl Schedule {
         let cap = 1.0 / grow(rounds);
         let (s, _) = bisect(0.0, cap, |s| composed(s) <= epsilon.get());
         let spread = classic_spread(rounds, delta);
-        Self::checked((1..=rounds).map(|n| (s * grow(n)).powi(2) / spread * (1.0 - SLACK)).collect())
+        Self::checked((1..=rounds).map(|n| (s * grow(n)).powi(2) / spread * (1.0 - slack(rounds))).collect())
     }
 
     /// The epsilon that the classic mechanism proves for this schedule.
@@ -99,10 +105,13 @@ impl Schedule {
     }
 
     fn of(phi: Vec<f64>) -> Self {
-        let mut sum = 0.0;
-        let running = phi.iter().map(|phi| {
-            sum += phi;
-            sum
+        // Compensated (Neumaier), so that the sum of any number of rounds is right to the last digits; `spent` rounds it up.
+        let (mut sum, mut lost) = (0.0_f64, 0.0);
+        let running = phi.iter().map(|&phi| {
+            let next = sum + phi;
+            lost += if sum >= phi { (sum - next) + phi } else { (phi - next) + sum };
+            sum = next;
+            sum + lost
         });
         Self { spent: running.collect(), phi }
     }
@@ -292,9 +301,9 @@ impl ClientBudget {
         (1..=self.schedule.rounds()).fold(Spent::ZERO, |sum, n| sum.plus(self.cost(n)))
     }
 
-    /// What all rounds together spend, rounded up.
+    /// What all rounds together spend; the sum is rounded up.
     pub fn promised(&self) -> Spent {
-        self.total().rounded_up()
+        self.total()
     }
 
     /// Whether all rounds together stay within these: the sums that a ledger will show, not rounded.

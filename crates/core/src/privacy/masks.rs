@@ -5,20 +5,23 @@
 
 use std::sync::Arc;
 
+use chacha20::ChaCha20Rng;
 use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha20Rng;
 use rand_distr::{Distribution, StandardNormal};
+
+use zeroize::Zeroizing;
 
 use super::discrete_gaussian;
 use super::noise::Stream;
 use super::trust::MaskedLattice;
 
-/// Secrets that each pair of clients shares, as far as one client knows them: those of its own pairs.
+/// Secrets that each pair of clients shares, as far as one client knows them: those of its own pairs. They are wiped from memory when the
+/// last copy is dropped.
 #[derive(Clone)]
 pub struct PairKeys {
     me: usize,
     /// By client; the own place is not used.
-    keys: Arc<[[u8; 32]]>,
+    keys: Arc<[Zeroizing<[u8; 32]>]>,
 }
 
 impl PairKeys {
@@ -26,7 +29,7 @@ impl PairKeys {
     ///
     /// # Panics
     /// If there is no client `me`.
-    pub fn new(me: usize, keys: Vec<[u8; 32]>) -> Self {
+    pub fn new(me: usize, keys: Vec<Zeroizing<[u8; 32]>>) -> Self {
         assert!(me < keys.len(), "one of the clients");
         Self { me, keys: keys.into() }
     }
@@ -109,7 +112,7 @@ impl Pairs {
     /// The secret of clients k < l, as far as it is known here.
     fn key(&self, k: usize, l: usize) -> [u8; 32] {
         match self {
-            Pairs::Own(keys) => keys.keys[if keys.me == k { l } else { k }],
+            Pairs::Own(keys) => *keys.keys[if keys.me == k { l } else { k }],
             Pairs::All(root) => {
                 let pair = [(k as u64).to_le_bytes(), (l as u64).to_le_bytes()].concat();
                 *blake3::keyed_hash(root, &pair).as_bytes()
@@ -139,12 +142,7 @@ impl RoundMasks {
         match &self.source {
             Drawn::Paired(pairs) => {
                 for other in (0..self.clients).filter(|other| *other != client) {
-                    let key = pairs.key(client.min(other), client.max(other));
-                    let mut rng = mask_stream(key, self.trial, self.round);
-                    for sum in out.iter_mut() {
-                        let mask = i128::from(discrete_gaussian::sample(lattice.mask(), &mut rng));
-                        *sum += if client < other { mask } else { -mask };
-                    }
+                    self.add_pair(pairs, (client, other), lattice, out);
                 }
             }
             Drawn::Joint { .. } => {
@@ -153,6 +151,23 @@ impl RoundMasks {
                 let steps = values.iter().map(|value| libm::round(value / lattice.step()) as i128);
                 out.iter_mut().zip(steps).for_each(|(sum, steps)| *sum = steps);
             }
+        }
+    }
+
+    /// Adds the mask that `client` adds on account of `other`, in steps: what both of them know. Masks that were drawn by their joint law have
+    /// no pairs, and nothing is added.
+    pub fn add_mask(&self, client: usize, other: usize, lattice: &MaskedLattice, out: &mut [i128]) {
+        if let Drawn::Paired(pairs) = &self.source {
+            self.add_pair(pairs, (client, other), lattice, out);
+        }
+    }
+
+    fn add_pair(&self, pairs: &Pairs, (client, other): (usize, usize), lattice: &MaskedLattice, out: &mut [i128]) {
+        let key = pairs.key(client.min(other), client.max(other));
+        let mut rng = mask_stream(key, self.trial, self.round);
+        for sum in out.iter_mut() {
+            let mask = i128::from(discrete_gaussian::sample(lattice.mask(), &mut rng));
+            *sum += if client < other { mask } else { -mask };
         }
     }
 

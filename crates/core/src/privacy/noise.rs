@@ -8,13 +8,14 @@
 //!
 //! A key kept for the whole process would repeat its noise for other values when a virtual machine is restored
 //! from a snapshot, or when the process is forked. A key per release cannot: no random state is kept between two
-//! releases.
+//! releases. Keys and the cipher's state are wiped from memory when a release is made.
 
+use chacha20::ChaCha20Rng;
 use rand::SeedableRng;
-use rand_chacha::ChaCha20Rng;
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use thiserror::Error;
+use zeroize::Zeroizing;
 
 use super::discrete_gaussian;
 use super::masks::RoundMasks;
@@ -145,9 +146,9 @@ impl Noise {
         match &self.0 {
             Source::Keyed { key } => Ok(stream.keyed(*key)),
             _ => {
-                let mut key = [0; 32];
-                getrandom::fill(&mut key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
-                Ok(ChaCha20Rng::from_seed(key))
+                let mut key = Zeroizing::new([0; 32]);
+                getrandom::fill(&mut *key).map_err(|e| NoiseError::NoEntropy(e.to_string()))?;
+                Ok(ChaCha20Rng::from_seed(*key))
             }
         }
     }
