@@ -4,7 +4,7 @@ use serde::Serialize;
 use undertone_core::privacy::Delta;
 use undertone_core::study::Study;
 
-use crate::bound::{epsilon_from_tails, epsilon_of, mu_from_errors};
+use crate::bound::{best_threshold, epsilon_from_tails, epsilon_of, mu_from_errors, mu_of};
 use crate::repeats::Repeats;
 use crate::stops::Stops;
 use crate::subject::{Seen, Subject};
@@ -57,29 +57,21 @@ pub struct Part {
 }
 
 impl Part {
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn new(
-        name: &str,
-        subject: &Subject,
-        seen: &Seen,
-        mu: f64,
-        delta: Delta,
-        attacks: Vec<Attack>,
-        repeats: Option<Repeats>,
-        stops: Stops,
-        claimed: f64,
-    ) -> Self {
+    /// What was seen of a subject, judged; `alpha` is the probability of a false alarm, and `stops` what is known of stops.
+    pub(crate) fn new(name: &str, subject: &Subject, seen: &Seen, stops: Stops, alpha: f64) -> Self {
+        let (delta, mu) = (subject.delta(), mu_of(subject.rho()));
+        let threshold = best_threshold(mu, seen.bits.len() as u64, delta, alpha);
         let squares: f64 = seen.signals.iter().map(|s| s * s).sum();
         Self {
             name: name.to_string(),
             clients: (subject.attacked.len(), subject.names.len()),
             features: subject.features,
             claimed_mu: mu,
-            claimed,
+            claimed: epsilon_of(mu, delta),
             delta: delta.get(),
             reach: squares / seen.signals.len().max(1) as f64 / (mu * mu / 4.0),
-            attacks,
-            repeats,
+            attacks: attacks(subject, seen, threshold, delta, alpha),
+            repeats: (!seen.noise.is_empty()).then(|| Repeats::count(&seen.noise)),
             stops,
             scores: seen.bits.iter().copied().zip(seen.scores.iter().copied()).collect(),
         }
@@ -141,7 +133,7 @@ impl Findings {
 }
 
 /// All guesses.
-pub(crate) fn attacks(subject: &Subject, seen: &Seen, threshold: f64, delta: Delta, alpha: f64) -> Vec<Attack> {
+fn attacks(subject: &Subject, seen: &Seen, threshold: f64, delta: Delta, alpha: f64) -> Vec<Attack> {
     let features = subject.features;
     let judge = |name, scores: &[f64]| {
         let right = |score: &f64, bit: &bool| if *bit { *score } else { -*score };

@@ -43,7 +43,7 @@ use undertone_core::names::Names;
 use undertone_core::study::{BudgetSpec, Study, StudyError};
 use undertone_core::watch::Watch;
 
-use bound::{best_threshold, epsilon_of, mu_of, trials_for};
+use bound::{epsilon_of, mu_of, trials_for};
 pub use findings::{Attack, Findings, Part};
 pub use repeats::Repeats;
 pub use stops::Stops;
@@ -171,20 +171,18 @@ fn examine(
     progress: &dyn Fn(f64),
     watch: &dyn Watch,
 ) -> Result<Part, AuditError> {
-    let delta = subject.study.privacy().map(|privacy| privacy.delta()).ok_or(AuditError::NoPrivacy)?;
-    let mu = mu_of(subject.rho());
-    // Stops, repeats, and two bounds of each of three guesses.
-    let each = alpha / 8.0;
+    let (delta, mu) = (subject.delta(), mu_of(subject.rho()));
+    let each = alpha / PIECES;
     // Where noise is small, a deficit of a hundredth shows.
     let share = if epsilon_of(mu, delta) > 5.0 { 0.985 } else { 0.925 };
     let wanted = options.trials.unwrap_or_else(|| trials_for(mu, share, delta, each));
     let stops = stops::stops(subject, 400, delta, each);
     let seen = gather(subject, wanted, options, progress, watch)?;
-    let threshold = best_threshold(mu, seen.bits.len() as u64, delta, each);
-    let attacks = findings::attacks(subject, &seen, threshold, delta, each);
-    let repeats = (!seen.noise.is_empty()).then(|| Repeats::count(&seen.noise));
-    Ok(Part::new(name, subject, &seen, mu, delta, attacks, repeats, stops, epsilon_of(mu, delta)))
+    Ok(Part::new(name, subject, &seen, stops, each))
 }
+
+/// How many pieces of evidence a part may have: stops, repeats, and two bounds of each of three guesses.
+pub(crate) const PIECES: f64 = 8.0;
 
 /// Runs until there are as many trials as wanted, or the time is up.
 fn gather(

@@ -18,19 +18,17 @@ use undertone_core::graph::GraphSpec;
 use undertone_core::identity::Identity;
 use undertone_core::message::{Message, decode};
 use undertone_core::names::Names;
-use undertone_core::privacy::{Delta, Masks, PairKeys, Stream};
+use undertone_core::privacy::{Masks, PairKeys, Stream};
 use undertone_core::schema::{Column, Schema};
 use undertone_core::study::{BudgetSpec, ClientSpec, DataSpec, NoiseKind, Study};
 use undertone_core::watch::Cancel;
 use undertone_peer::keys;
 use undertone_peer::run::{Options as PeerOptions, Source, Update, run};
 
-use crate::bound::{best_threshold, epsilon_of, mu_of};
-use crate::findings::{self, Findings, Part};
-use crate::repeats::Repeats;
+use crate::findings::{Findings, Part};
 use crate::stops::Stops;
 use crate::subject::{Seen, Subject};
-use crate::{AuditError, Options};
+use crate::{AuditError, Options, PIECES};
 use rand::RngExt;
 
 /// Every gradient of this length reaches the clip: features and targets are 1.
@@ -51,7 +49,7 @@ pub fn audit_peers(study: &Study, program: &Path, options: &Options) -> Result<F
     let near = options.near.map(BudgetSpec::Epsilon);
     let mut parts = Vec::new();
     let budgets = [("as it is", own, 1u64), ("near another epsilon", near, 2)];
-    let alpha = options.alpha / 2.0;
+    let alpha = options.alpha / 2.0 / PIECES;
     for (name, budget, runs) in budgets {
         let Some(budget) = budget else { continue };
         let mut all = Seen::default();
@@ -66,24 +64,14 @@ pub fn audit_peers(study: &Study, program: &Path, options: &Options) -> Result<F
             subject = Some(heard);
         }
         let subject = subject.expect("at least one run");
-        parts.push(part(name, &subject, &all, twice, alpha)?);
+        // Two releases of one round are two draws of noise over the same value.
+        let epsilon = if twice > 0 { f64::INFINITY } else { 0.0 };
+        let stops = Stops { trials: 0, failed: (twice, 0), size: 0.0, epsilon };
+        parts.push(Part::new(&format!("{SPOKES} peer processes, {name}"), &subject, &all, stops, alpha));
     }
     let mut findings = Findings::new(study, options.alpha, parts);
     findings.noise = "secure";
     Ok(findings)
-}
-
-fn part(name: &str, subject: &Subject, seen: &Seen, twice: u64, alpha: f64) -> Result<Part, AuditError> {
-    let delta: Delta = subject.study.privacy().ok_or(AuditError::NoPrivacy)?.delta();
-    let (mu, each) = (mu_of(subject.rho()), alpha / 8.0);
-    let threshold = best_threshold(mu, seen.bits.len() as u64, delta, each);
-    let attacks = findings::attacks(subject, seen, threshold, delta, each);
-    let repeats = (!seen.noise.is_empty()).then(|| Repeats::count(&seen.noise));
-    // Two releases of one round are two draws of noise over the same value.
-    let stops =
-        Stops { trials: 0, failed: (twice, 0), size: 0.0, epsilon: if twice > 0 { f64::INFINITY } else { 0.0 } };
-    let name = format!("{SPOKES} peer processes, {name}");
-    Ok(Part::new(&name, subject, seen, mu, delta, attacks, repeats, stops, epsilon_of(mu, delta)))
 }
 
 /// A study among a hub and spokes, with keys and data in a folder.

@@ -7,7 +7,7 @@ use undertone_core::client::{Cost, Protection, RoundError, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::names::Names;
 use undertone_core::privacy::{
-    ClientBudget, Clip, MaskedLattice, Masking, Masks, Noise, RoundMasks, Sensitivity, Stream,
+    ClientBudget, Clip, Delta, MaskedLattice, Masking, Masks, Noise, RoundMasks, Sensitivity, Stream,
 };
 use undertone_core::problem::Problem;
 use undertone_core::records::{Dataset, RecordLayout, Scratch};
@@ -77,6 +77,9 @@ pub struct Seen {
     pub noise: Vec<f64>,
 }
 
+/// Adds the mask of an honest client with a colluder in a round, in steps.
+pub(crate) type KnownMask<'a> = dyn Fn(u32, usize, usize, &MaskedLattice, &mut [i128]) + 'a;
+
 /// How many residuals are kept.
 const KEPT: usize = 1 << 18;
 
@@ -133,6 +136,11 @@ impl Subject {
     pub fn rho(&self) -> f64 {
         let budget = &self.budgets[self.attacked[0]];
         (1..=self.study.rounds()).map(|n| budget.phi(n).get()).sum()
+    }
+
+    /// The delta of the study.
+    pub fn delta(&self) -> Delta {
+        self.study.privacy().expect("checked when made").delta()
     }
 
     /// How many bits one run has.
@@ -200,7 +208,7 @@ impl Subject {
         &self,
         released: &[Vec<f64>],
         bits: Vec<Vec<bool>>,
-        known: &dyn Fn(u32, usize, usize, &MaskedLattice, &mut [i128]),
+        known: &KnownMask,
     ) -> Result<Seen, RoundError> {
         let (features, quiet) = (self.features, self.quiet());
         let canaries = [true, false].map(|bit| self.canaries(&vec![bit; features]));
