@@ -10,6 +10,7 @@ mod peer;
 mod plan;
 mod predict;
 mod reproduce;
+mod score;
 mod simulate;
 mod study;
 
@@ -47,6 +48,8 @@ enum Verb {
     Ledger(ledger::Arguments),
     /// Predict with a model
     Predict(predict::Arguments),
+    /// Score a model on records that it has not seen
+    Score(score::Arguments),
     /// Run a study with all clients in this process
     Simulate(simulate::Arguments),
     /// Convert privacy budgets without a study, and spread them over rounds
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Verb::Peer(arguments) => peer::run(&arguments),
         Verb::Ledger(arguments) => ledger::run(&arguments),
         Verb::Predict(arguments) => predict::run(&arguments),
+        Verb::Score(arguments) => score::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Account(arguments) => account::run(&arguments),
         Verb::Audit(arguments) => audit::run(&arguments),

@@ -76,7 +76,7 @@ fn peers_may_write_their_files_differently() {
     wait(&consortium, &mut [first, second]);
     for k in 0..2 {
         let model = consortium.result(k, "model.json");
-        assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
+        assert_eq!(numbers(&model["made"]["scaled"]), numbers(&expected["made"]["scaled"]), "client {k}");
     }
 }
 

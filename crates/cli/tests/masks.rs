@@ -21,7 +21,7 @@ fn rehearsing_peers_and_simulator_agree_to_the_last_bit_with_masks() {
     wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
     for k in 0..4 {
         let model = consortium.result(k, "model.json");
-        assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
+        assert_eq!(model["made"]["scaled"], expected["made"]["scaled"]);
         assert_eq!(model["privacy"], expected["privacy"], "all state the same promise");
     }
 }
@@ -85,7 +85,7 @@ fn only_own_noise_is_left_in_the_mean() {
     )
     .unwrap();
     wait(&consortium, &mut consortium.spawn_all(&[]));
-    let model = numbers(&consortium.result(0, "model.json")["scaled"]["released"]);
+    let model = numbers(&consortium.result(0, "model.json")["made"]["scaled"]);
     let rho = consortium.result(0, "statement.json")["rho"].as_f64().unwrap();
     let local = (2.0 * 0.25 / 10.0f64).powi(2) / (2.0 * rho);
     let own = local / (2.0 * 0.99) / 3.0;

@@ -14,18 +14,18 @@ fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
     let consortium = Consortium::new(10, 300, "kind = \"random\"\nmean_degree = 3", "secure");
     wait(&consortium, &mut consortium.spawn_all(&[]));
     let models: Vec<Value> = (0..10).map(|k| consortium.result(k, "model.json")).collect();
-    assert!(models.iter().all(|m| m["scaled"] == models[0]["scaled"]), "all end with one model");
-    let own = numbers(&models[0]["scaled"]["released"]);
+    assert!(models.iter().all(|m| m["made"]["scaled"] == models[0]["made"]["scaled"]), "all end with one model");
+    let own = numbers(&models[0]["made"]["scaled"]);
     // Without noise and without clipping the same study ends at the central solution.
     let exact = ["--set", "privacy=off", "--set", "rounds=5000", "--set", "algorithm.eta=0.3"];
     let central = simulate(&consortium, &exact, "central");
-    let central = numbers(&central["scaled"]["released"]);
+    let central = numbers(&central["made"]["scaled"]);
     // Secure noise is another draw in every run. If the peers' error has the simulations' distribution, it is larger than 19 of
     // their draws with probability 1/20, and, with an error that is nearly a norm of 3 normals, twice as large as the
     // largest of them with less than 1 in 100,000.
     let draws = (0..19).map(|i| {
         let model = simulate(&consortium, &[], &format!("draw{i}"));
-        distance(&numbers(&model["scaled"]["released"]), &central)
+        distance(&numbers(&model["made"]["scaled"]), &central)
     });
     let largest = draws.fold(0.0, f64::max);
     let error = distance(&own, &central);
@@ -115,7 +115,7 @@ fn real_peers_and_simulator_agree_to_the_last_bit() {
     wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
     for k in 0..5 {
         let model = consortium.result(k, "model.json");
-        assert_eq!(model["scaled"]["released"], expected["scaled"]["released"]);
+        assert_eq!(model["made"]["scaled"], expected["made"]["scaled"]);
         assert_eq!(model["coefficients"], expected["coefficients"]);
         assert_eq!(consortium.result(k, "statement.json")["protected"], false);
     }
@@ -151,7 +151,7 @@ fn killed_peers_come_back_and_nothing_is_lost() {
     }
     wait(&consortium, &mut children);
     let models: Vec<Value> = (0..6).map(|k| consortium.result(k, "model.json")).collect();
-    assert!(models.iter().all(|m| m["scaled"] == models[0]["scaled"]));
+    assert!(models.iter().all(|m| m["made"]["scaled"] == models[0]["made"]["scaled"]));
     for k in 0..6 {
         let statement = consortium.result(k, "statement.json");
         let count = |what: &str| statement["rounds"][what].as_u64().unwrap();
@@ -352,7 +352,7 @@ fn a_peer_that_is_gone_for_good_is_dropped() {
         let statement = consortium.result(k, "statement.json");
         assert_eq!(statement["dropped_neighbours"][0], "peer3");
         assert_eq!(statement["clients_in_model"], 3);
-        assert_eq!(consortium.result(k, "model.json")["clients"].as_array().unwrap().len(), 3);
+        assert_eq!(consortium.result(k, "model.json")["made"]["clients"].as_array().unwrap().len(), 3);
     }
 }
 

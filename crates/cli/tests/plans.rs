@@ -29,7 +29,7 @@ fn free_rounds_between_processes_match_the_simulator_and_the_ledger_shows_what_w
     let expected = simulate(&consortium, &[], "run");
     for k in 0..4 {
         let model = consortium.result(k, "model.json");
-        assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
+        assert_eq!(numbers(&model["made"]["scaled"]), numbers(&expected["made"]["scaled"]), "client {k}");
         let counts = ["computed", "mixed", "withheld"].map(|what| statement(&consortium, k, what));
         assert_eq!(counts, [8, 52, 0]);
     }
@@ -64,7 +64,7 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
             assert!(errors(&output).contains("is not a choice of planning"), "{}", errors(&output));
         }
         let model = consortium.result(k, "model.json");
-        assert_eq!(numbers(&model["scaled"]["released"]), numbers(&expected["scaled"]["released"]), "client {k}");
+        assert_eq!(numbers(&model["made"]["scaled"]), numbers(&expected["made"]["scaled"]), "client {k}");
     }
     // The planned study is the one that was run.
     let output = undertone().current_dir(consortium.folder.path()).args(["plan", "study.toml"]).output().unwrap();
@@ -80,7 +80,7 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
         assert!(text.contains(part), "{part}:\n{text}");
     }
     std::fs::rename(consortium.path("planned.toml"), consortium.path("study.toml")).unwrap();
-    assert_eq!(simulate(&consortium, &[], "again")["scaled"], expected["scaled"]);
+    assert_eq!(simulate(&consortium, &[], "again")["made"]["scaled"], expected["made"]["scaled"]);
 }
 
 #[test]

@@ -29,6 +29,7 @@
 
 mod memory;
 mod model;
+mod scores;
 pub mod table;
 
 use std::path::Path;
@@ -40,7 +41,8 @@ use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
 
 pub use memory::MemoryTable;
-pub use model::{FittedModel, Model, Prediction, mean, promise};
+pub use model::{Background, FittedModel, Model, Prediction, mean, promise};
+pub use scores::{Score, Scored};
 
 /// Data that cannot be used.
 #[derive(Debug, Error)]

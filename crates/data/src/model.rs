@@ -1,26 +1,37 @@
 //! The fitted model: `model.json`, and predictions from it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use undertone_core::csv_format::{CsvFormat, parse_number};
-use undertone_core::schema::{Cell, ColumnKind, OriginalUnits, same_number};
+use undertone_core::knob::{Settings, Value::Number};
+use undertone_core::loss::AnyLoss;
+use undertone_core::schema::{Cell, Column, ColumnKind, OriginalUnits, Schema, same_number};
 use undertone_core::study::{DataSpec, NoiseKind, Study};
 
 use crate::{DataError, table};
+
+/// What the first line of `model.json` says; another number means another layout.
+const FORMAT: &str = "undertone model 1";
 
 /// The fitted model: the mean over clients of what they released last.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
     /// In the units in which it was learned.
     pub w: Vec<f64>,
-    /// The mean over clients and rounds, in the same units, if it was kept.
-    pub average: Option<Vec<f64>>,
     /// `w` in the units of the table; synthetic data has no others.
     pub original: OriginalUnits,
-    /// The same of `average`.
-    pub average_original: Option<OriginalUnits>,
+}
+
+/// What `model.json` says about a model besides what the study and the model say themselves.
+#[derive(Debug, Clone, Default)]
+pub struct Background<'a> {
+    /// The study's promise, by [`promise`].
+    pub privacy: Value,
+    /// Those whose last releases the model is the mean of.
+    pub clients: Vec<Cow<'a, str>>,
 }
 
 /// The mean over clients of vectors laid out flat, summed in the order of the clients.
@@ -37,54 +48,64 @@ pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
 
 impl Model {
     /// A model of a study.
-    pub fn new(study: &Study, w: Vec<f64>, average: Option<Vec<f64>>) -> Self {
-        let average_original = average.as_deref().map(|average| original(study, average));
-        Self { original: original(study, &w), w, average, average_original }
+    pub fn new(study: &Study, w: Vec<f64>) -> Self {
+        Self { original: original(study, &w), w }
     }
 
-    /// The contents of `model.json`.
-    ///
-    /// What it promises is added by [`promise`], which has to know how many clients there are.
-    pub fn to_json(&self, study: &Study) -> Value {
-        let units = |model: &OriginalUnits| {
-            let coefficients: Map<String, Value> =
-                model.coefficients.iter().map(|(name, v)| (name.clone(), json!(v))).collect();
-            json!({ "intercept": model.intercept, "coefficients": coefficients })
+    /// The contents of `model.json`, which docs/model.md describes: the model, then its uncertainty, its privacy, and how it was made.
+    pub fn to_json(&self, study: &Study, background: &Background) -> Value {
+        let coefficients = self.original.coefficients.iter().map(|(name, v)| (name.clone(), json!(v)));
+        let loss = study.spec().loss;
+        let parameters = loss.settings();
+        let parameters = parameters.iter().filter_map(|(name, value)| match value {
+            Number(value) => Some((name.to_string(), json!(value))),
+            _ => None,
+        });
+        let (target, labels) = match study.spec().schema() {
+            Some(schema) => (schema.target.name.clone(), schema.labels()),
+            None => ("y".into(), ["-1".into(), "1".into()]),
         };
-        let mut json = units(&self.original);
-        json["study"] = json!(study.name());
-        json["loss"] = json!(study.spec().loss.name());
-        json["score"] = json!("intercept + sum of coefficient times column");
-        json["scaled"] = json!({ "released": self.w });
-        if let DataSpec::Files { schema, .. } = &study.spec().data {
-            let words = schema.features.iter().filter_map(|column| match &column.kind {
-                ColumnKind::Category(words) => Some((column.name.clone(), json!(words))),
-                ColumnKind::Number { .. } => None,
-            });
-            json["categories"] = Value::Object(words.collect());
-            let limits = schema.features.iter().filter_map(|c| Some((c.name.clone(), json!(schema.limits(c)?))));
-            json["limits"] = Value::Object(limits.collect());
-            let filled = schema.features.iter().filter_map(|c| Some((c.name.clone(), json!(schema.filling(c)?))));
-            let filled: Map<String, Value> = filled.collect();
-            if !filled.is_empty() {
-                json["filled"] = Value::Object(filled);
-            }
+        let mut json = json!({
+            "format": FORMAT,
+            "study": study.name(),
+            "target": target,
+            "loss": loss.name(),
+            "loss_parameters": Value::Object(parameters.collect()),
+            "labels": loss.is_classification().then_some(labels),
+            "intercept": self.original.intercept,
+            "coefficients": Value::Object(coefficients.collect()),
+        });
+        if let Some(schema) = study.spec().schema() {
+            json["columns"] = columns(schema);
         }
-        if let (Some(average), Some(original)) = (&self.average, &self.average_original) {
-            json["average"] = units(original);
-            json["scaled"]["average"] = json!(average);
-        }
-        json["prediction"] = match (study.spec().loss.is_classification(), &study.spec().data) {
-            (false, DataSpec::Files { schema, .. }) => json!({ "target": schema.target.name }),
-            (false, DataSpec::Synthetic { .. }) => json!({ "target": "y" }),
-            (true, DataSpec::Files { schema, .. }) => {
-                let [negative, positive] = schema.labels();
-                json!({ "target": schema.target.name, "score below 0": negative, "score above 0": positive })
-            }
-            (true, DataSpec::Synthetic { .. }) => json!({ "target": "y", "score below 0": "-1", "score above 0": "1" }),
-        };
+        json["uncertainty"] = Value::Null;
+        json["privacy"] = background.privacy.clone();
+        json["made"] = json!({
+            "undertone": env!("CARGO_PKG_VERSION"),
+            "study_hash": hex::encode(study.digest().whole()),
+            "algorithm": study.algorithm().name(),
+            "rounds": study.rounds(),
+            "clients": background.clients,
+            "scaled": self.w,
+        });
         json
     }
+}
+
+/// What cells of the features may hold: the words, the range of numbers, and what empty cells count as.
+fn columns(schema: &Schema) -> Value {
+    let each = |of: &dyn Fn(&Column) -> Option<Value>| -> Value {
+        Value::Object(schema.features.iter().filter_map(|column| Some((column.name.clone(), of(column)?))).collect())
+    };
+    let words = |column: &Column| match &column.kind {
+        ColumnKind::Category(words) => Some(json!(words)),
+        ColumnKind::Number { .. } => None,
+    };
+    json!({
+        "categories": each(&words),
+        "limits": each(&|column| schema.limits(column).map(|limits| json!(limits))),
+        "filled": each(&|column| schema.filling(column).map(|filling| json!(filling))),
+    })
 }
 
 fn original(study: &Study, w: &[f64]) -> OriginalUnits {
@@ -111,6 +132,8 @@ pub struct FittedModel {
     pub target: String,
     /// The labels for a score below and above zero; none for regression.
     pub labels: Option<[String; 2]>,
+    /// What was minimised, which decides what a prediction means and how it is scored.
+    pub loss: AnyLoss,
 }
 
 /// One prediction.
@@ -118,10 +141,12 @@ pub struct FittedModel {
 pub struct Prediction {
     /// intercept + sum of coefficient times column.
     pub score: f64,
-    /// Cells that were outside the range that the model was learned in, and were moved to its end, as those of the records were.
-    pub moved: usize,
+    /// Columns whose cell was outside the range that the model was learned in, and was moved to its end, as those of the records were.
+    pub moved: Vec<String>,
     /// The score's label, for classification.
     pub label: Option<String>,
+    /// The probability of the second label, for logistic models.
+    pub probability: Option<f64>,
 }
 
 impl FittedModel {
@@ -137,12 +162,19 @@ impl FittedModel {
         let coefficients = json["coefficients"].as_object().ok_or_else(|| broken("coefficients"))?;
         let coefficients = coefficients.iter().map(|(name, value)| Some((name.clone(), number(value)?)));
         let text = |value: &Value| value.as_str().map(str::to_string);
-        let prediction = &json["prediction"];
+        if json["format"] != FORMAT {
+            let found = json["format"].as_str().unwrap_or("an earlier one");
+            return Err(wrong(format!(
+                "is a model of another format ({found}); this program reads \"{FORMAT}\", so learn it again or use the program that wrote it"
+            )));
+        }
+        let loss = read_loss(&json).ok_or_else(|| broken("loss"))?;
+        let about = &json["columns"];
         let words = |value: &Value| value.as_array().map(|words| words.iter().filter_map(text).collect());
-        let categories = json["categories"].as_object().into_iter().flatten();
+        let categories = about["categories"].as_object().into_iter().flatten();
         let numbers = |value: &Value| -> Option<Vec<f64>> { value.as_array()?.iter().map(number).collect() };
-        let ranges = json["limits"].as_object().into_iter().flatten();
-        let filled = json["filled"].as_object().into_iter().flatten();
+        let ranges = about["limits"].as_object().into_iter().flatten();
+        let filled = about["filled"].as_object().into_iter().flatten();
         Ok(Self {
             limits: ranges
                 .filter_map(|(name, value)| match numbers(value)?[..] {
@@ -156,8 +188,9 @@ impl FittedModel {
                 intercept: number(&json["intercept"]).ok_or_else(|| broken("intercept"))?,
                 coefficients: coefficients.collect::<Option<_>>().ok_or_else(|| broken("a coefficient"))?,
             },
-            target: text(&prediction["target"]).ok_or_else(|| broken("prediction.target"))?,
-            labels: text(&prediction["score below 0"]).zip(text(&prediction["score above 0"])).map(|(a, b)| [a, b]),
+            target: text(&json["target"]).ok_or_else(|| broken("target"))?,
+            labels: words(&json["labels"]).and_then(|labels: Vec<String>| labels.try_into().ok()),
+            loss,
         })
     }
 
@@ -182,28 +215,48 @@ impl FittedModel {
         numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
     }
 
-    /// Predicts every row of a table and passes the prediction to `each`; `csv` says how a CSV file is written.
+    /// Predicts every row of a table and passes the prediction to `each`, with the cells of the columns `more`; `csv` says how a CSV file is
+    /// written.
     pub fn predict(
         &self,
         data: &Path,
         csv: CsvFormat,
-        mut each: impl FnMut(Prediction) -> Result<(), DataError>,
+        more: &[&str],
+        mut each: impl FnMut(Prediction, &[Cell]) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let columns = self.columns();
-        table::read(data, csv, &columns, &mut |row, place| {
-            let (score, moved) = self.score(&columns, row).map_err(|message| DataError::new(place(), message))?;
+        let wanted: Vec<&str> = columns.iter().chain(more).copied().collect();
+        table::read(data, csv, &wanted, &mut |row, place| {
+            let (cells, more) = row.split_at(columns.len());
+            let (score, moved) = self.score(&columns, cells).map_err(|message| DataError::new(place(), message))?;
+            let moved = moved.into_iter().map(str::to_string).collect();
             let label = self.labels.as_ref().map(|[below, above]| if score < 0.0 { below } else { above }.clone());
-            each(Prediction { score, moved, label })
+            let probability = matches!(self.loss, AnyLoss::Logistic(_)).then(|| 1.0 / (1.0 + libm::exp(-score)));
+            each(Prediction { score, moved, label, probability }, more)
         })
     }
 
-    /// The score of a row, and how many of its cells were moved into the range that was learned.
-    fn score(&self, columns: &[&str], row: &[Cell]) -> Result<(f64, usize), String> {
+    /// What a cell of the target's column says: a number, or -1 and 1 for the two labels.
+    pub fn truth(&self, cell: &Cell) -> Result<f64, String> {
+        let wrong = |message: String| format!("column \"{}\": {message}", self.target);
+        let Some(labels) = &self.labels else { return number(cell).map_err(wrong) };
+        let text = cell
+            .text()
+            .filter(|text| !text.is_empty())
+            .ok_or_else(|| wrong("the cell is empty; a label is needed".into()))?;
+        match index_of(&text, labels) {
+            Some(index) => Ok([-1.0, 1.0][index]),
+            None => Err(wrong(format!("\"{text}\" is not one of the labels of the model, {labels:?}"))),
+        }
+    }
+
+    /// The score of a row, and the columns whose cells were moved into the range that was learned.
+    fn score<'a>(&'a self, columns: &[&str], row: &[Cell]) -> Result<(f64, Vec<&'a str>), String> {
         let cell = |name: &str| &row[columns.iter().position(|c| *c == name).expect("asked for")];
         let mut found: HashMap<&str, Option<usize>> = HashMap::new();
         for (column, words) in &self.categories {
             let place = |message: String| format!("column \"{column}\": {message}");
-            let index = match text(cell(column)) {
+            let index = match cell(column).text() {
                 Some(text) => Some(
                     index_of(&text, words)
                         .ok_or_else(|| place(format!("\"{text}\" is not one of the words of the model, {words:?}")))?,
@@ -213,7 +266,7 @@ impl FittedModel {
             };
             found.insert(column, index);
         }
-        let (mut score, mut moved) = (self.units.intercept, 0);
+        let (mut score, mut moved) = (self.units.intercept, Vec::new());
         for (feature, coefficient) in &self.units.coefficients {
             let value = if let Some((column, word)) = self.word(feature) {
                 let listed = |words: &[String]| words.iter().position(|w| w == word);
@@ -231,7 +284,9 @@ impl FittedModel {
                     _ => {
                         let value = number(cell).map_err(|message| format!("column \"{feature}\": {message}"))?;
                         let (low, high) = self.limits.get(feature).copied().unwrap_or((value, value));
-                        moved += usize::from(value < low || value > high);
+                        if value < low || value > high {
+                            moved.push(feature.as_str());
+                        }
                         value.clamp(low, high)
                     }
                 }
@@ -242,24 +297,26 @@ impl FittedModel {
     }
 }
 
+/// The loss of a model: its name and its parameters.
+fn read_loss(json: &Value) -> Option<AnyLoss> {
+    let (name, knobs) = AnyLoss::ALL.iter().find(|(name, _)| json["loss"] == *name)?;
+    let mut settings = Settings::new();
+    for knob in *knobs {
+        settings.set(knob.name, Number(json["loss_parameters"][knob.name].as_f64()?));
+    }
+    AnyLoss::named(name, &settings)
+}
+
 const EMPTY: &str = "the cell is empty; fill it, because the model was learned with missing = \"refuse\"";
 
 fn is_empty(cell: &Cell) -> bool {
-    text(cell).is_none_or(|text| text.is_empty())
+    cell.text().is_none_or(|text| text.is_empty())
 }
 
 /// Which of the words a text is; numbers among them may be written in any form.
 fn index_of(text: &str, words: &[String]) -> Option<usize> {
     let same = |word: &String| word == text;
     words.iter().position(same).or_else(|| words.iter().position(|word| same_number(word, text)))
-}
-
-fn text(cell: &Cell) -> Option<String> {
-    match cell {
-        Cell::Text(text) | Cell::CommaText(text) => Some(text.trim().to_string()),
-        Cell::Number(v) => Some(v.to_string()),
-        Cell::Missing => None,
-    }
 }
 
 fn number(cell: &Cell) -> Result<f64, String> {

@@ -3,7 +3,7 @@
 use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::Cell;
 use undertone_core::study::Study;
-use undertone_data::{DataError, FittedModel, Model};
+use undertone_data::{Background, DataError, FittedModel, Model};
 
 const STUDY: &str = "name = \"m\"\nrounds = 1\n[problem]\nloss = \"LOSS\"\n[data]\nsource = \"folder\"\n\
     features = [\"age\", \"sex\", \"a=b\"]\ntarget = \"days\"\nintercept = true\n\
@@ -19,12 +19,12 @@ fn predict_as(format: CsvFormat, loss: &str, table: &str) -> Result<Vec<(f64, Op
     let folder = tempfile::tempdir().unwrap();
     let study = Study::parse(&STUDY.replace("LOSS", loss), "t").unwrap();
     // age, sex=m, sex=x, a=b, intercept, in scaled units.
-    let model = Model::new(&study, vec![0.5, 0.25, -0.25, 1.0, 0.125], None).to_json(&study);
+    let model = Model::new(&study, vec![0.5, 0.25, -0.25, 1.0, 0.125]).to_json(&study, &Background::default());
     let (file, data) = (folder.path().join("model.json"), folder.path().join("new.csv"));
     std::fs::write(&file, model.to_string()).unwrap();
     std::fs::write(&data, table).unwrap();
     let mut found = Vec::new();
-    FittedModel::read(&file)?.predict(&data, format, |p| {
+    FittedModel::read(&file)?.predict(&data, format, &[], |p, _| {
         found.push((p.score, p.label));
         Ok(())
     })?;
@@ -86,7 +86,7 @@ fn predictions_treat_cells_as_learning_does() {
     let w: Vec<f64> = (0..study.features()).map(|p| 0.3 + 0.1 * p as f64).collect();
     let folder = tempfile::tempdir().unwrap();
     let (file, data) = (folder.path().join("model.json"), folder.path().join("new.csv"));
-    std::fs::write(&file, Model::new(&study, w.clone(), None).to_json(&study).to_string()).unwrap();
+    std::fs::write(&file, Model::new(&study, w.clone()).to_json(&study, &Background::default()).to_string()).unwrap();
     let rows = [
         ["50", "110", "3", "f"],
         ["-7", "900", "7.0", "m"],
@@ -98,11 +98,11 @@ fn predictions_treat_cells_as_learning_does() {
     std::fs::write(&data, format!("age,dose,ward,sex\n{}\n", table.join("\n"))).unwrap();
     let mut found = Vec::new();
     let fitted = FittedModel::read(&file).unwrap();
-    let each = |p: undertone_data::Prediction| {
-        found.push((p.score, p.moved));
+    let each = |p: undertone_data::Prediction, _: &[Cell]| {
+        found.push((p.score, p.moved.len()));
         Ok(())
     };
-    fitted.predict(&data, CsvFormat::default(), each).unwrap();
+    fitted.predict(&data, CsvFormat::default(), &[], each).unwrap();
     let mut x = Vec::new();
     for (row, (score, _)) in rows.iter().zip(&found) {
         let mut cells: Vec<Cell> = row.iter().map(|cell| Cell::Text((*cell).into())).collect();
@@ -113,4 +113,39 @@ fn predictions_treat_cells_as_learning_does() {
         assert!((score - expected).abs() < 1e-9, "{row:?}: {score} {expected}");
     }
     assert_eq!(found.iter().map(|f| f.1).collect::<Vec<_>>(), [0, 2, 0, 2, 0], "cells that were moved");
+}
+
+#[test]
+fn the_model_comes_first_in_the_order_of_the_study_and_says_its_format() {
+    let study = Study::parse(&STUDY.replace("LOSS", "squared"), "t").unwrap();
+    let text =
+        Model::new(&study, vec![0.5, 0.25, -0.25, 1.0, 0.125]).to_json(&study, &Background::default()).to_string();
+    let places: Vec<usize> =
+        ["format", "target", "intercept", "\"age\"", "sex=m", "a=b", "uncertainty", "privacy", "made"]
+            .iter()
+            .map(|key| text.find(key).unwrap_or_else(|| panic!("{key} is missing in {text}")))
+            .collect();
+    assert!(places.is_sorted(), "{text}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.json");
+    std::fs::write(&file, text.replace("undertone model 1", "undertone model 9")).unwrap();
+    let error = FittedModel::read(&file).unwrap_err().to_string();
+    assert!(error.contains("another format (undertone model 9)"), "{error}");
+}
+
+#[test]
+fn truths_are_numbers_or_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.json");
+    let fitted = |loss: &str| {
+        let study = Study::parse(&STUDY.replace("LOSS", loss), "t").unwrap();
+        let model = Model::new(&study, vec![0.0; 5]).to_json(&study, &Background::default());
+        std::fs::write(&file, model.to_string()).unwrap();
+        FittedModel::read(&file).unwrap()
+    };
+    assert_eq!(fitted("squared").truth(&Cell::Text("12.5".into())), Ok(12.5));
+    assert_eq!(fitted("hinge").truth(&Cell::Text("30".into())), Ok(1.0));
+    assert_eq!(fitted("hinge").truth(&Cell::Number(10.0)), Ok(-1.0));
+    assert!(fitted("hinge").truth(&Cell::Text("12".into())).unwrap_err().contains("not one of the labels"));
+    assert!(fitted("squared").truth(&Cell::Missing).is_err());
 }

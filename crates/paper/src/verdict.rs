@@ -265,7 +265,7 @@ fn gap(study: &Study) -> Result<f64, SimError> {
     let problem = study.problem(|| 0.0);
     let mut scratch = Scratch::default();
     let clients = population.clients();
-    let average = outcome.model.average.as_deref().expect("a simulation keeps the average");
+    let average = &outcome.average;
     let value: f64 =
         (0..clients).map(|k| problem.local_objective(population.records(k), clients, average, &mut scratch)).sum();
     Ok(value - outcome.central.expect("the pooled problem is small").objective)

@@ -8,7 +8,7 @@ use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::{Rho, Spent};
 use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
-use undertone_data::{Model, mean, promise};
+use undertone_data::{Background, Model, mean, promise};
 
 use crate::PeerError;
 use crate::state::write_whole;
@@ -44,11 +44,9 @@ impl Results<'_> {
         if is_model {
             let finals = node.finals();
             let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
-            let model = Model::new(self.study, mean(&flat, self.study.features()), None);
-            let mut json = model.to_json(self.study);
-            let names: Vec<_> = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
-            json["clients"] = json!(names);
-            json["privacy"] = self.promised();
+            let model = Model::new(self.study, mean(&flat, self.study.features()));
+            let clients = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
+            let json = model.to_json(self.study, &Background { privacy: self.promised(), clients });
             write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
         }
         let mut frames = Vec::new();

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use undertone_data::promise;
+use undertone_data::{Background, promise};
 
 use crate::metrics::PerModel;
 use crate::outcome::Outcome;
@@ -58,8 +58,11 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     write("study.toml", &|f| f.write_all(outcome.study.to_toml().as_bytes()))?;
     write("trace.csv", &|f| trace(outcome, f))?;
     write("clients.csv", &|f| clients(outcome, f))?;
-    let mut model = outcome.model.to_json(&outcome.fitted);
-    model["privacy"] = promise(&outcome.study, outcome.names.len(), outcome.epsilon, outcome.epsilon_alone);
+    let privacy = promise(&outcome.study, outcome.names.len(), outcome.epsilon, outcome.epsilon_alone);
+    // Of many, the number says more than a list.
+    let listed = if outcome.names.len() <= 100 { outcome.names.len() } else { 0 };
+    let clients = (0..listed).map(|k| outcome.names.get(k)).collect();
+    let model = outcome.model.to_json(&outcome.fitted, &Background { privacy, clients });
     write("model.json", &|f| json(&model, f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
     #[cfg(feature = "plot")]

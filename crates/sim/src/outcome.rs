@@ -47,6 +47,8 @@ pub struct Outcome {
     pub regret: Option<Band>,
     /// The fitted model, of the first trial.
     pub model: Model,
+    /// The mean over clients and rounds of what they released, of the first trial, in the units in which it was learned.
+    pub average: Vec<f64>,
     /// The clients' names.
     pub names: Names,
     /// Final w of every client in the first trial, flat.

@@ -401,9 +401,9 @@ struct Measured {
 struct Kept {
     /// The mean of the last releases.
     model: Vec<f64>,
+    vectors: ClientVectors,
     /// The mean of the averages of releases.
     average: Vec<f64>,
-    vectors: ClientVectors,
 }
 
 fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
@@ -434,7 +434,8 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         points,
         final_errors,
         regret: (!regrets.is_empty()).then(|| Band::of(regrets)),
-        model: Model::new(&first.study, model, Some(average)),
+        model: Model::new(&first.study, model),
+        average,
         names: first.population.names().clone(),
         clients: vectors.w.into_vec(),
         released: vectors.released.into_vec(),

@@ -39,7 +39,7 @@ impl Hash {
 fn hashes(outcome: &Outcome) -> (u64, u64) {
     let (mut models, mut measured) = (Hash::new(), Hash::new());
     models.numbers(outcome.clients.iter().chain(&outcome.released).chain(&outcome.model.w));
-    models.numbers(outcome.model.average.iter().flatten());
+    models.numbers(&outcome.average);
     for point in &outcome.points {
         measured.numbers(point.rho.iter());
         let errors = point.error.iter().chain(&point.surrogate_error).flat_map(|e| [&e.w, &e.released, &e.average]);

@@ -230,9 +230,9 @@ fn compare(study: &Study, peers: &Peers, folder: &Path, seconds: f64, comings: &
         let outcome = undertone_sim::run(&rehearsal, &Unwatched).map_err(Failure::input)?;
         distances.push(distance(&outcome.model.w, &central.w));
     }
-    let w = numbers(&models[0]["scaled"]["released"]);
+    let w = numbers(&models[0]["made"]["scaled"]);
     let own = distance(&w, &central.w);
-    let same = models.iter().all(|model| numbers(&model["scaled"]["released"]) == w);
+    let same = models.iter().all(|model| numbers(&model["made"]["scaled"]) == w);
     let (low, high) = (fold(&distances, f64::min), fold(&distances, f64::max));
     let computed: Vec<u64> = statements.iter().map(|s| s["rounds"]["computed"].as_u64().unwrap_or(0)).collect();
     let spent = statements.iter().filter_map(|s| s["epsilon"].as_f64()).fold(0.0, f64::max);

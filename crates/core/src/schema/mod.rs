@@ -109,6 +109,17 @@ pub enum Cell<'a> {
     Missing,
 }
 
+impl Cell<'_> {
+    /// What it says, without the blanks around it; none if there is nothing.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Cell::Text(text) | Cell::CommaText(text) => Some(text.trim().to_string()),
+            Cell::Number(v) => Some(v.to_string()),
+            Cell::Missing => None,
+        }
+    }
+}
+
 /// A cell that cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[error("column \"{column}\": {message}")]
