@@ -143,6 +143,18 @@ fn report(outcome: &Outcome, out: &Path) -> String {
             lines.push(format!("  {name:<22}{:>12.4e}   {:.2e} to {:.2e}", band.mean, band.q10, band.q90));
         }
     }
+    if let Some(held) = &outcome.held_out {
+        let rows = held.private.len();
+        lines.push(format!("on {rows} records that were kept out of training:"));
+        lines.push(format!("  {:<26}{:>12}{:>12}{:>14}", "", "private", "pooled", "no features"));
+        let pooled = held.pooled.as_ref().map(|scored| scored.scores()).unwrap_or_default();
+        for score in held.private.scores() {
+            let other = pooled.iter().find(|other| other.name == score.name).map(|other| other.model);
+            let shown = |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.4}"));
+            let (own, other, null) = (shown(Some(score.model)), shown(other), shown(score.null));
+            lines.push(format!("  {:<26}{own:>12}{other:>12}{null:>14}", score.name));
+        }
+    }
     lines.push(format!("objective {:.6}, consensus distance {:.3e}", last.objective.mean, last.consensus.mean));
     if let (Some(privacy), Some(rho), Some(epsilon)) = (study.privacy(), last.rho, outcome.epsilon) {
         let others: Vec<String> = outcome

@@ -48,6 +48,8 @@ pub const SHARE_OF_ROUNDS: Rule = rule("write a share of the rounds, from 0 to 1
 pub const BELOW_ONE: Rule = rule("write a number from 0 to below 1", 0.0, 1.0, false, true);
 /// (0, 1)
 pub const BETWEEN_ZERO_AND_ONE: Rule = rule("write a number strictly between 0 and 1", 0.0, 1.0, true, true);
+/// [0, 0.9]
+pub const HOLDOUT: Rule = rule("write a share of the rows, from 0 to 0.9", 0.0, 0.9, false, false);
 /// (0, 0.995]
 pub const THETA: Rule =
     rule("write a number above 0 and at most 0.995", 0.0, crate::privacy::trust::LARGEST_THETA, true, false);

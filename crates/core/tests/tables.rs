@@ -319,3 +319,29 @@ fn files_must_hold_about_as_many_records_as_agreed() {
         "client.birch.records is missing",
     );
 }
+
+#[test]
+fn what_is_held_out_follows_from_the_row_alone() {
+    let schema = schema().holding_out(0.2);
+    let row = |i: usize| {
+        let mut cells = vec![Cell::Text(format!("{}", i % 100).into()); schema.features.len()];
+        cells.push(Cell::Text(format!("{i}").into()));
+        cells
+    };
+    let held: Vec<bool> = (0..10_000).map(|i| schema.holds_out(&row(i))).collect();
+    let share = held.iter().filter(|held| **held).count() as f64 / 10_000.0;
+    // Five standard errors: sqrt(0.2 0.8/10^4) = 0.004.
+    assert!((share - 0.2).abs() < 0.02, "{share}");
+    assert!((0..10_000).all(|i| schema.holds_out(&row(i)) == held[i]), "the same in every run");
+    // A number is the same row whether a file holds it as text or as a number, with blanks or without.
+    for i in 0..200 {
+        let numbers: Vec<Cell> =
+            row(i).iter().map(|cell| Cell::Number(cell.text().unwrap().parse().unwrap())).collect();
+        let blanks: Vec<Cell> =
+            row(i).iter().map(|cell| Cell::Text(format!(" {} ", cell.text().unwrap()).into())).collect();
+        assert!(schema.holds_out(&numbers) == held[i] && schema.holds_out(&blanks) == held[i]);
+    }
+    assert!(!Schema { holdout: 0.0, ..schema.clone() }.holds_out(&row(3)));
+    let more = Schema { holdout: 0.5, ..schema.clone() };
+    assert!((0..1000).all(|i| !held[i] || more.holds_out(&row(i))), "a larger share holds out more of the same");
+}

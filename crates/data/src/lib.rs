@@ -80,12 +80,46 @@ pub struct Loaded {
     pub rows: Vec<f64>,
     /// Targets.
     pub targets: Vec<f64>,
+    /// What is kept out of training.
+    pub held: Held,
+}
+
+/// Records that are kept out of training, to score a model on.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Held {
+    /// Features as they are learned from, record after record.
+    pub rows: Vec<f64>,
+    /// Targets in the units of the table, or labels -1 and 1.
+    pub truths: Vec<f64>,
+}
+
+impl Held {
+    /// How well a model in the units that it was learned in predicts these records.
+    pub fn score(&self, study: &Study, w: &[f64], scored: &mut Scored) {
+        let classification = study.spec().loss.is_classification();
+        let Some(schema) = study.spec().schema() else { return };
+        for (x, truth) in self.rows.chunks_exact(w.len()).zip(&self.truths) {
+            let z: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+            scored.push(schema.predicted(z, classification), *truth);
+        }
+    }
 }
 
 impl Loaded {
     /// No records yet.
     pub fn empty(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
+    }
+
+    /// How many records there are, with those that are kept out of training.
+    pub fn total(&self) -> usize {
+        self.targets.len() + self.held.truths.len()
+    }
+
+    /// All numbers of all records, those that are kept out of training last.
+    pub fn numbers(&self) -> impl Iterator<Item = &[f64]> {
+        let held = [&self.held.rows[..], &self.held.truths[..]].into_iter().filter(|part| !part.is_empty());
+        [&self.rows[..], &self.targets[..]].into_iter().chain(held)
     }
 
     /// The records laid out for the gradient kernel and stored with the study's clip and divisor, as one peer needs them.
@@ -116,9 +150,15 @@ impl Encoder<'_> {
     /// Adds one row to a client.
     pub fn push(&self, row: &[Cell], place: &dyn Fn() -> String, client: &mut Loaded) -> Result<(), DataError> {
         let mut x = Vec::new();
-        let encoded = self.schema.encode(row, self.classification, &mut x);
-        client.targets.push(encoded.map_err(|e| DataError::new(place(), e))?);
-        client.rows.append(&mut x);
+        let wrong = |e| DataError::new(place(), e);
+        let encoded = self.schema.encode(row, self.classification, &mut x).map_err(wrong)?;
+        if self.schema.holds_out(&row[..=self.schema.features.len()]) {
+            client.held.truths.push(self.schema.truth(row, self.classification).map_err(wrong)?);
+            client.held.rows.append(&mut x);
+        } else {
+            client.targets.push(encoded);
+            client.rows.append(&mut x);
+        }
         Ok(())
     }
 

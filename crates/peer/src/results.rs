@@ -8,10 +8,13 @@ use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::{Rho, Spent};
 use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
-use undertone_data::{Background, Model, mean, promise};
+use undertone_data::{Background, Held, Model, Scored, mean, promise};
 
 use crate::PeerError;
 use crate::state::write_whole;
+
+/// Scores on a party's own records.
+pub(crate) const OWN_SCORES: &str = "own-scores.json";
 
 /// The last releases of a study that was finished before.
 pub(crate) fn read_finals(results: &Path) -> Vec<Vec<u8>> {
@@ -33,6 +36,8 @@ pub(crate) struct Results<'a> {
     pub whole: &'a Study,
     pub roster: &'a Roster,
     pub folder: &'a Path,
+    /// What this peer keeps out of training.
+    pub held: &'a Held,
 }
 
 impl Results<'_> {
@@ -48,6 +53,7 @@ impl Results<'_> {
             let clients = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
             let json = model.to_json(self.study, &Background { privacy: self.promised(), clients });
             write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
+            self.write_own_scores(&model)?;
         }
         let mut frames = Vec::new();
         for frame in node.final_frames() {
@@ -55,6 +61,18 @@ impl Results<'_> {
             frames.extend_from_slice(frame);
         }
         write_whole(&self.folder.join("finals"), &frames)
+    }
+
+    /// How the model predicts the records that this peer kept out of training: for its own eyes. It follows from records without noise, so it is not sent.
+    fn write_own_scores(&self, model: &Model) -> Result<(), PeerError> {
+        let mut scored = Scored::new(self.study.spec().loss);
+        self.held.score(self.study, &model.w, &mut scored);
+        if scored.is_empty() {
+            return Ok(());
+        }
+        let mut json = scored.to_json();
+        json["note"] = json!("computed from this party's own records without noise: treat it like the records");
+        write_whole(&self.folder.join(OWN_SCORES), pretty(&json).as_bytes())
     }
 
     /// Two conflicting releases, for investigation.

@@ -162,7 +162,7 @@ fn run_stage(
     let roster = Arc::new(roster);
     let name = roster.names.get(me).into_owned();
     let loaded = options.data.load(study, &name)?;
-    study.check_records(&roster.names, me, loaded.targets.len())?;
+    study.check_records(&roster.names, me, loaded.total())?;
     let state = StateFolder::open(&options.state)?;
     let data = loaded.dataset(study);
     let (digest, noise, budget) = (*study.digest(), study.noise(), roster.budget(study, me, data.records()));
@@ -174,13 +174,13 @@ fn run_stage(
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());
     let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, &metrics))?;
-    let records = loaded.targets.len();
+    let records = loaded.total();
     let setup = NodeSetup {
         study: study.clone(),
         roster: roster.clone(),
         me,
         identity: options.identity.clone(),
-        data_hash: options.identity.fingerprint([&loaded.rows[..], &loaded.targets[..]]),
+        data_hash: options.identity.fingerprint(loaded.numbers()),
         data,
         noise,
         on_loss: options.on_loss,
@@ -199,7 +199,7 @@ fn run_stage(
         round: node.round(),
         new_ledger: state.is_new,
     }));
-    let results = Results { study, whole: &options.study, roster: &roster, folder: &folder };
+    let results = Results { study, whole: &options.study, roster: &roster, folder: &folder, held: &loaded.held };
     let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, observe);
     let ended = conversation.run(transport, inputs);
     let node = conversation.end(ended.is_err());

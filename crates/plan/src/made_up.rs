@@ -344,8 +344,16 @@ fn plain(study: &StudySpec, records: Vec<usize>) -> StudySpec {
     spec.records(records)
 }
 
-/// The clients, and how many records they have: one number for all, or one for each.
+/// The clients, and how many records they train on: one number for all, or one for each.
 pub fn clients(study: &StudySpec) -> Result<(Names, Vec<usize>), PlanError> {
+    let (names, mut records) = stated_clients(study)?;
+    let share = study.schema().map_or(0.0, |schema| schema.holdout);
+    records.iter_mut().for_each(|count| *count = ((*count as f64 * (1.0 - share)).round() as usize).max(1));
+    Ok((names, records))
+}
+
+/// The same with the records that are kept out of training.
+fn stated_clients(study: &StudySpec) -> Result<(Names, Vec<usize>), PlanError> {
     let layout = match &study.data {
         DataSpec::Synthetic { clients, records, .. } => return Ok((Names::numbered(*clients), records.clone())),
         DataSpec::Files { layout: Layout::StandIn { clients, records, .. }, .. } => {

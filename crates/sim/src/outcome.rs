@@ -5,7 +5,7 @@ use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Budget, Rho};
 use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{NoiseKind, RegularizerSpec, Study};
-use undertone_data::Model;
+use undertone_data::{Held, Model, Scored};
 
 use crate::burden::burden;
 use crate::caveat::Caveat;
@@ -57,8 +57,10 @@ pub struct Outcome {
     pub released: Vec<f64>,
     /// E.
     pub edges: usize,
-    /// M_k.
+    /// How many records each client trained on.
     pub records: Vec<usize>,
+    /// Scores on what was kept out of training, if anything was.
+    pub held_out: Option<HeldOut>,
     /// Whether the steps are too large: the released means swing to and fro.
     pub overshoots: bool,
     /// The regulariser with its resolved weights.
@@ -75,6 +77,31 @@ pub struct Outcome {
     pub setup_seconds: f64,
     /// Wall time of everything.
     pub seconds: f64,
+}
+
+/// How the models of the first trial predict the records that were kept out of training.
+#[derive(Debug, Clone)]
+pub struct HeldOut {
+    /// How many records each client kept out.
+    pub records: Vec<usize>,
+    /// The private model.
+    pub private: Scored,
+    /// The model of pooled data without privacy, where there is one.
+    pub pooled: Option<Scored>,
+}
+
+impl HeldOut {
+    /// Of models in the units that they were learned in.
+    pub(crate) fn new(study: &Study, held: &[Held], private: &[f64], pooled: Option<&[f64]>) -> Option<Self> {
+        let records: Vec<usize> = held.iter().map(|held| held.truths.len()).collect();
+        let score = |w: &[f64]| {
+            let mut scored = Scored::new(study.spec().loss);
+            held.iter().for_each(|held| held.score(study, w, &mut scored));
+            scored
+        };
+        let any = records.iter().any(|count| *count > 0);
+        any.then(|| Self { private: score(private), pooled: pooled.map(score), records })
+    }
 }
 
 /// The means, or nulls where there is nothing to compare with.
@@ -180,7 +207,8 @@ impl Outcome {
 
     /// A client whose file does not hold what the study says; peers would refuse it.
     fn misstated_records(&self) -> Option<String> {
-        let check = |k: usize| self.study.check_records(&self.names, k, self.records[k]).err();
+        let held = |k: usize| self.held_out.as_ref().map_or(0, |held| held.records[k]);
+        let check = |k: usize| self.study.check_records(&self.names, k, self.records[k] + held(k)).err();
         if let Some(error) = (0..self.records.len()).find_map(check) {
             return Some(format!("{}; a peer would refuse this", error.message));
         }
@@ -236,6 +264,9 @@ impl Outcome {
             "normalized_error": means(last.error),
             "skill": self.regret.map(|regret| json!({
                 "mean": 1.0 - regret.mean, "q10": 1.0 - regret.q90, "q90": 1.0 - regret.q10,
+            })),
+            "held_out": self.held_out.as_ref().map(|held| json!({
+                "private": held.private.to_json(), "pooled": held.pooled.as_ref().map(Scored::to_json),
             })),
             "surrogate_error": means(last.surrogate_error),
             "objective": last.objective.mean,

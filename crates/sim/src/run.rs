@@ -22,7 +22,7 @@ use crate::data::Population;
 use crate::losses::LostClients;
 use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick};
 use crate::network::{ClientVectors, Ground, Special, Stuck};
-use crate::outcome::{Outcome, Point};
+use crate::outcome::{HeldOut, Outcome, Point};
 use undertone_core::watch::Watch;
 
 /// A study that could not be run.
@@ -430,6 +430,8 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
     let regrets: Vec<f64> = trials.iter().filter_map(|t| t.regret).collect();
     let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
     let Kept { model, average, vectors } = trials.into_iter().find_map(|t| t.kept).expect("of the first trial");
+    let pooled = first.central.as_ref().ok().map(|central| &central.w[..]);
+    let held_out = HeldOut::new(&first.study, first.population.held(), &model, pooled);
     Outcome {
         points,
         final_errors,
@@ -441,6 +443,7 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         released: vectors.released.into_vec(),
         edges: first.graph.edges(),
         records: first.population.records_of_clients(),
+        held_out,
         overshoots,
         regularizer: first.problem.regularizer,
         central: first.central.clone(),

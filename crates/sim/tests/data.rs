@@ -186,7 +186,7 @@ fn labels_may_be_words_or_bounds() {
         let model = &outcome.model.original;
         let score = |age: f64| model.intercept + model.coefficients[0].1 * age;
         assert!(score(1.5) < 0.0 && score(8.5) > 0.0);
-        let json = outcome.model.to_json(&outcome.study);
+        let json = outcome.model.to_json(&outcome.study, &Default::default());
         assert_eq!(json["labels"][1], if column == "sex" { "m" } else { "1" });
         if column == "ill" {
             fs::write(&file, "age,ill\n1,0.5\n2,1\n").unwrap();

@@ -256,11 +256,11 @@ fn zcdp_nfl_can_release_its_average() {
     let averaged = run(&text(41, "average = 1.0\n"), None);
     assert_eq!(plain.last().rho, averaged.last().rho, "the last round is free");
     let close = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-12);
-    assert!(close(plain.model.average.as_ref().unwrap(), &averaged.model.w));
+    assert!(close(&plain.average, &averaged.model.w));
     // Half of them: the later half.
     let half = run(&text(41, "average = 0.5\n"), None);
     let early = run(&text(20, ""), None);
-    let twice = plain.model.average.as_ref().unwrap().iter().zip(early.model.average.as_ref().unwrap());
+    let twice = plain.average.iter().zip(&early.average);
     assert!(close(&half.model.w, &twice.map(|(all, early)| 2.0 * all - early).collect::<Vec<_>>()));
 }
 

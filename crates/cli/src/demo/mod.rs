@@ -238,7 +238,7 @@ fn compare(study: &Study, peers: &Peers, folder: &Path, seconds: f64, comings: &
     let spent = statements.iter().filter_map(|s| s["epsilon"].as_f64()).fold(0.0, f64::max);
     let mut text = format!("{comings}\n\n");
     text += &format!("{:12} {:>14} {:>14}\n", "", "ten peers", "pooled data");
-    let pooled = undertone_data::Model::new(study, central.w.clone(), None).to_json(study);
+    let pooled = undertone_data::Model::new(study, central.w.clone()).to_json(study, &Default::default());
     text += &format!(
         "{:12} {:>14.4} {:>14.4}\n",
         "intercept",

@@ -94,6 +94,8 @@ pub struct Schema {
     /// What the learned target's 0 stands for: so many typical spreads above the typical mean. A study sets it, see
     /// [`Schema::starting_at`].
     pub start: f64,
+    /// The share of every client's rows that is kept out of training, to score the model on; 0 for none.
+    pub holdout: f64,
 }
 
 /// One cell of a table.
@@ -262,7 +264,46 @@ impl Schema {
             outside: Outside::Refuse,
             missing: Missing::Refuse,
             start: 0.0,
+            holdout: 0.0,
         }
+    }
+
+    /// The same with a share of every client's rows kept out of training.
+    pub fn holding_out(self, share: f64) -> Self {
+        Self { holdout: share, ..self }
+    }
+
+    /// Whether a row is kept out of training. It follows from what the row says and nothing else, so it is the same in every
+    /// run, for every client, and for all rows that say the same.
+    pub fn holds_out<'c>(&self, row: impl IntoIterator<Item = &'c Cell<'c>>) -> bool {
+        if self.holdout == 0.0 {
+            return false;
+        }
+        let mut hasher = blake3::Hasher::new_derive_key("undertone 2026 rows kept out of training");
+        for cell in row {
+            let text = cell.text().unwrap_or_default();
+            hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        }
+        let number = u64::from_le_bytes(*hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes"));
+        // 2^64 as a number; the share of hashes below is the share of rows.
+        (number as f64) < self.holdout * 18_446_744_073_709_551_616.0
+    }
+
+    /// The target of a row in the units of the table, wherever it lies; or -1 and 1 for labels.
+    pub fn truth(&self, row: &[Cell], classification: bool) -> Result<f64, CellError> {
+        let cell = &row[self.features.len()];
+        match (&self.target.kind, classification) {
+            (ColumnKind::Number { .. }, false) => {
+                self.target.read_number(cell, f64::NEG_INFINITY, f64::INFINITY, Outside::Refuse)
+            }
+            _ => self.encode_target(cell, classification),
+        }
+    }
+
+    /// A prediction in the units of the table, from one in those that were learned in.
+    pub fn predicted(&self, z: f64, classification: bool) -> f64 {
+        let (middle, half) = self.target_map(classification);
+        middle + half * z
     }
 
     /// The same with this target.

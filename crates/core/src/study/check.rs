@@ -277,6 +277,12 @@ impl StudySpec {
                     Layout::Split(clients) => count("data.clients", *clients as u64, 2, MOST_CLIENTS)?,
                     Layout::Folder | Layout::Column(_) => {}
                 }
+                number("data.holdout", schema.holdout, rule::HOLDOUT)?;
+                if schema.holdout > 0.0 && self.weights == Weights::Clients {
+                    let reason = "needs problem.weights = \"records\": the number of rows that are left for training follows from what they say, so nothing \
+                                  may be divided by it; write that, or remove it";
+                    return Err(StudyError::at("data.holdout", reason));
+                }
                 check_schema(schema, self.loss)
             }
         }

@@ -152,11 +152,13 @@ impl Study {
         }
     }
 
-    /// The public mean number of records of a client, if the study says it.
+    /// The public mean number of records that a client trains on, if the study says it.
     pub fn mean_records(&self) -> Option<f64> {
         let records = self.spec.public_records()?;
         // The same sum in the same order for everybody; whole numbers are exact.
-        Some(records.iter().map(|&m| m as f64).sum::<f64>() / records.len() as f64)
+        let mean = records.iter().map(|&m| m as f64).sum::<f64>() / records.len() as f64;
+        // What is kept out of training is not divided by.
+        Some(self.spec.schema().map_or(mean, |schema| mean * (1.0 - schema.holdout)))
     }
 
     /// Whether a client's file holds about as many records as was agreed: up to a tenth, or one record, more or less.

@@ -25,7 +25,10 @@ pub fn load(
         Layout::StandIn { .. } => unreachable!("drawn, not read"),
     };
     at_least_two(path, clients.len())?;
-    Ok(clients)
+    match clients.iter().find(|client| client.targets.is_empty()) {
+        Some(client) => Err(DataError::no_records(format!("{}: client \"{}\"", path.display(), client.name))),
+        None => Ok(clients),
+    }
 }
 
 /// What can be known of a study's files without reading records: that they are there, have the columns that the study names, and

@@ -9,9 +9,9 @@ use undertone_core::names::Names;
 use undertone_core::privacy::Clipping;
 use undertone_core::problem::Weights;
 use undertone_core::records::{RecordLayout, Records, size};
-use undertone_core::schema::Schema;
+use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{DataSpec, Layout, Study};
-use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
+use undertone_data::{DataError, Encoder, Held, Loaded, MemoryTable};
 
 pub use files::check_heads;
 
@@ -34,6 +34,8 @@ pub struct Population {
     encoded: Option<(Schema, bool)>,
     /// The rows, where they have to be encoded once more.
     tables: Vec<(String, MemoryTable)>,
+    /// What each client keeps out of training.
+    held: Vec<Held>,
 }
 
 impl Population {
@@ -51,7 +53,9 @@ impl Population {
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
                 ensure_memory(clients.len(), records, schema.feature_names().len())?;
                 let law = stand_in::StandInLaw::new(spec.seed, trial, schema, *noise, classification);
-                let draw = |(k, name): (usize, &String)| law.draw(k, name, records[k % records.len()]);
+                let draw = |(k, name): (usize, &String)| {
+                    split_off(law.draw(k, name, records[k % records.len()]), schema, classification)
+                };
                 let loaded = clients.iter().enumerate().map(draw).collect();
                 assemble(study, loaded)
             }
@@ -104,7 +108,8 @@ impl Population {
             }
         }
         let (starts, counts, names) = (self.starts.clone(), self.counts.clone(), self.names.clone());
-        Self { storage, starts, counts, names, clipping, encoded: None, tables: Vec::new(), ..*self }
+        let (tables, held) = (Vec::new(), self.held.clone());
+        Self { storage, starts, counts, names, clipping, encoded: None, tables, held, ..*self }
     }
 
     /// The same rows for another stage of the study: its moments, or the study with standardised columns.
@@ -163,7 +168,8 @@ impl Population {
                 part = tail;
             }
         });
-        Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded: None, tables: Vec::new() })
+        let (encoded, tables, held) = (None, Vec::new(), Vec::new());
+        Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded, tables, held })
     }
 
     /// K.
@@ -209,6 +215,11 @@ impl Population {
     /// What all clients divide their sums by; none where each divides by the number of its own records.
     pub fn divisor(&self) -> Option<f64> {
         self.divisor
+    }
+
+    /// What the clients keep out of training, one after the other.
+    pub fn held(&self) -> &[Held] {
+        &self.held
     }
 
     /// Starts to fetch a client's records.
@@ -272,10 +283,32 @@ pub(crate) fn assemble(study: &Study, clients: Vec<Loaded>) -> Result<Population
     let features = study.features();
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
     let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();
-    Population::fill(study, names, &sizes, |k, layout, storage| {
+    let population = Population::fill(study, names, &sizes, |k, layout, storage| {
         let client = &clients[k];
         for (j, x) in client.rows.chunks_exact(features).enumerate() {
             layout.store(storage, j, x, client.targets[j]);
         }
-    })
+    })?;
+    Ok(Population { held: clients.into_iter().map(|client| client.held).collect(), ..population })
+}
+
+/// Keeps rows that were drawn, and have no text, out of training by what they say.
+fn split_off(drawn: Loaded, schema: &Schema, classification: bool) -> Loaded {
+    if schema.holdout == 0.0 {
+        return drawn;
+    }
+    let features = drawn.rows.len() / drawn.targets.len().max(1);
+    let mut split = Loaded::empty(drawn.name);
+    for (x, y) in drawn.rows.chunks_exact(features).zip(&drawn.targets) {
+        let cells: Vec<Cell> = x.iter().chain([y]).map(|v| Cell::Number(*v)).collect();
+        // A client without a record to train on is no client.
+        if schema.holds_out(&cells) && split.total() > 0 {
+            split.held.rows.extend(x);
+            split.held.truths.push(schema.predicted(*y, classification));
+        } else {
+            split.rows.extend(x);
+            split.targets.push(*y);
+        }
+    }
+    split
 }

@@ -189,6 +189,9 @@ pub fn print_schema(schema: &Schema) -> Table {
     if schema.missing == Missing::Mean {
         table.insert("missing".into(), "mean".into());
     }
+    if schema.holdout > 0.0 {
+        table.insert("holdout".into(), schema.holdout.into());
+    }
     let indicators: Vec<_> = schema.features.iter().filter(|c| c.indicator).map(|c| c.name.clone()).collect();
     if !indicators.is_empty() {
         table.insert("indicators".into(), list(indicators));

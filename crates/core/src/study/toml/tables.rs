@@ -261,6 +261,7 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
             Missing::Refuse,
         )?,
         start: 0.0,
+        holdout: table.number("holdout", rule::HOLDOUT)?.unwrap_or(0.0),
     };
     if let Some(stray) = indicators.iter().find(|i| schema.features.iter().all(|column| column.name != **i)) {
         return Err(
