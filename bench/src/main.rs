@@ -1,5 +1,6 @@
 //! Undertone's side of the benchmarks, which `bench/run` calls together with the baselines.
 
+mod coverage;
 mod peers;
 
 use std::time::Instant;
@@ -28,6 +29,7 @@ fn main() {
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
         Some("masks") => masks(),
+        Some("coverage") => coverage::run(number(1, 1000) as u64, arguments.get(2..).unwrap_or_default()),
         Some("memory") => peers::memory(number(1, 4000) as u32),
         Some("loopback") => {
             let word = |i: usize, word: &str| arguments.get(i).is_some_and(|a| a == word);
@@ -36,7 +38,7 @@ fn main() {
         }
         Some("fdatasync") => peers::fdatasync(number(1, 10), number(2, 5) as u64),
         _ => eprintln!(
-            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise | masks | memory [ROUNDS] | \
+            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
              loopback [P] [fast|secure] [durable|plain] [SECONDS] | fdatasync [WRITERS] [SECONDS]"
         ),
     }

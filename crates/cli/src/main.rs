@@ -13,6 +13,7 @@ mod reproduce;
 mod score;
 mod simulate;
 mod study;
+mod uncertainty;
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -162,6 +163,11 @@ fn digits(value: f64, up: bool) -> String {
     };
     let decimals = (6 - exponent).max(0) as usize;
     if (-5..7).contains(&exponent) { format!("{safe:.decimals$}") } else { format!("{safe:.6e}") }
+}
+
+/// Four significant digits.
+fn short(value: f64) -> String {
+    undertone_report::chart::number(value)
 }
 
 /// Prints to standard output; a closed pipe (`| head`) is not an error.

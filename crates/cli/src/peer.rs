@@ -302,6 +302,9 @@ fn summary(report: &Report) -> String {
     if statement["overshoots"].as_bool() == Some(true) {
         text += "the steps overshoot: the releases swing to and fro and gain nothing by it; a study with half the eta would do better\n";
     }
+    for line in crate::uncertainty::lines(&statement["uncertainty"]) {
+        text += &format!("{line}\n");
+    }
     text += &if statement["protected"].as_bool() == Some(true) {
         format!(
             "privacy spent: epsilon {} at delta {:e}, rho {}; with all studies of this data: epsilon {}{}",

@@ -155,6 +155,9 @@ fn report(outcome: &Outcome, out: &Path) -> String {
             lines.push(format!("  {:<26}{own:>12}{other:>12}{null:>14}", score.name));
         }
     }
+    if let Some(closed) = outcome.closed.first() {
+        lines.extend(crate::uncertainty::lines(&closed.to_json()));
+    }
     lines.push(format!("objective {:.6}, consensus distance {:.3e}", last.objective.mean, last.consensus.mean));
     if let (Some(privacy), Some(rho), Some(epsilon)) = (study.privacy(), last.rho, outcome.epsilon) {
         let others: Vec<String> = outcome

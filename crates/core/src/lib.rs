@@ -63,6 +63,7 @@ pub mod algorithm;
 mod bytes;
 pub mod cholesky;
 pub mod client;
+pub mod closing;
 pub mod csv_format;
 pub mod graph;
 pub mod identity;

@@ -27,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+mod closed;
 mod memory;
 mod model;
 mod scores;
@@ -40,6 +41,7 @@ use undertone_core::records::{Dataset, RecordLayout};
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
 
+pub use closed::{Closed, Interval};
 pub use memory::MemoryTable;
 pub use model::{Background, FittedModel, Model, Prediction, mean, promise};
 pub use scores::{Score, Scored};
@@ -120,6 +122,19 @@ impl Loaded {
     pub fn numbers(&self) -> impl Iterator<Item = &[f64]> {
         let held = [&self.held.rows[..], &self.held.truths[..]].into_iter().filter(|part| !part.is_empty());
         [&self.rows[..], &self.targets[..]].into_iter().chain(held)
+    }
+
+    /// The vectors of a closing study in place of the records, those that were held out too; what it was in any other study.
+    pub fn closed(self, study: &Study) -> Self {
+        let spec = study.spec();
+        let (Some(closing), Some(schema)) = (&spec.closing, spec.schema()) else { return self };
+        let (features, classification) = (closing.w.len(), spec.loss.is_classification());
+        let trained = self.rows.chunks_exact(features).zip(&self.targets).map(|(x, y)| closing.trained(x, *y));
+        let held = self.held.rows.chunks_exact(features).zip(&self.held.truths);
+        let held = held.map(|(x, truth)| closing.held(x, schema.learned(*truth, classification)));
+        let rows: Vec<f64> = trained.chain(held).flatten().collect();
+        // The slope at 0 is -1, so the release is the mean of the vectors.
+        Self { targets: vec![1.0; self.total()], rows, name: self.name, held: Held::default() }
     }
 
     /// The records laid out for the gradient kernel and stored with the study's clip and divisor, as one peer needs them.

@@ -11,7 +11,7 @@ use undertone_core::loss::AnyLoss;
 use undertone_core::schema::{Cell, Column, ColumnKind, OriginalUnits, Schema, same_number};
 use undertone_core::study::{DataSpec, NoiseKind, Study};
 
-use crate::{DataError, table};
+use crate::{Closed, DataError, table};
 
 /// What the first line of `model.json` says; another number means another layout.
 const FORMAT: &str = "undertone model 1";
@@ -30,6 +30,8 @@ pub struct Model {
 pub struct Background<'a> {
     /// The study's promise, by [`promise`].
     pub privacy: Value,
+    /// What was released after the last round, if anything was.
+    pub closed: Option<&'a Closed>,
     /// Those whose last releases the model is the mean of.
     pub clients: Vec<Cow<'a, str>>,
 }
@@ -78,7 +80,7 @@ impl Model {
         if let Some(schema) = study.spec().schema() {
             json["columns"] = columns(schema);
         }
-        json["uncertainty"] = Value::Null;
+        json["uncertainty"] = background.closed.map_or(Value::Null, Closed::to_json);
         json["privacy"] = background.privacy.clone();
         json["made"] = json!({
             "undertone": env!("CARGO_PKG_VERSION"),

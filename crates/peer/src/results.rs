@@ -8,7 +8,7 @@ use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::{Rho, Spent};
 use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
-use undertone_data::{Background, Held, Model, Scored, mean, promise};
+use undertone_data::{Background, Closed, Held, Model, Scored, mean, promise};
 
 use crate::PeerError;
 use crate::state::write_whole;
@@ -43,15 +43,15 @@ pub(crate) struct Results<'a> {
 impl Results<'_> {
     /// model.json, and the frames it is computed from. Of moments only these.
     pub fn write_model<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
-        // Moments are no model.
-        let is_model =
-            self.study.spec().schema().is_none_or(|schema| !matches!(schema.scaling, Scaling::Moments { .. }));
+        // Moments and closing releases are no model.
+        let is_model = self.study.spec().closing.is_none()
+            && self.study.spec().schema().is_none_or(|schema| !matches!(schema.scaling, Scaling::Moments { .. }));
         if is_model {
             let finals = node.finals();
             let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
             let model = Model::new(self.study, mean(&flat, self.study.features()));
             let clients = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
-            let json = model.to_json(self.study, &Background { privacy: self.promised(), clients });
+            let json = model.to_json(self.study, &Background { privacy: self.promised(), closed: None, clients });
             write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
             self.write_own_scores(&model)?;
         }
@@ -157,6 +157,41 @@ impl Results<'_> {
             "clients": self.roster.names.len(),
         })
     }
+}
+
+/// Writes what a closing release said to model.json, and what it cost to the statement of its study.
+pub(crate) fn add_closing(
+    study: &Study,
+    folder: &Path,
+    statement: &mut Value,
+    last: &Value,
+    closed: Option<&Closed>,
+) -> Result<(), PeerError> {
+    let rho = |value: &Value| value.as_f64().and_then(|rho| Rho::new(rho).ok()).unwrap_or(Rho::ZERO);
+    let epsilon = |rho: Rho| study.privacy().map(|privacy| privacy.accountant().epsilon(rho, privacy.delta()).get());
+    statement["rho_of_closing"] = last["rho"].clone();
+    for (total, shown) in [("rho", "epsilon"), ("rho_if_all_others_collude", "epsilon_if_all_others_collude")] {
+        let sum = rho(&statement[total]).plus(rho(&last[total]));
+        statement[total] = json!(sum.get());
+        if !statement[shown].is_null() {
+            statement[shown] = json!(epsilon(sum));
+        }
+    }
+    // The ledger knows of all studies, and this is the last.
+    for key in ["epsilon_of_all_studies_with_this_data", "epsilon_of_all_studies_if_all_others_collude"] {
+        statement[key] = last[key].clone();
+    }
+    let uncertainty = closed.map_or(Value::Null, Closed::to_json);
+    statement["uncertainty"] = uncertainty.clone();
+    write_whole(&folder.join("statement.json"), pretty(statement).as_bytes())?;
+    let path = folder.join("model.json");
+    let text = std::fs::read_to_string(&path);
+    let text = text.map_err(|source| PeerError::Io { path: path.clone(), what: "cannot be read", source })?;
+    if let Ok(mut model) = serde_json::from_str::<Value>(&text) {
+        model["uncertainty"] = uncertainty;
+        write_whole(&path, pretty(&model).as_bytes())?;
+    }
+    Ok(())
 }
 
 fn pretty(value: &Value) -> String {

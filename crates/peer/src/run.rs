@@ -8,10 +8,10 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 use undertone_core::identity::Identity;
 use undertone_core::node::{Node, NodeSetup, OnLoss, Roster, RosterError};
-use undertone_core::privacy::{ClientBudget, Spent};
+use undertone_core::privacy::{ClientBudget, Rho, Spent};
 use undertone_core::study::Study;
 use undertone_core::watch::Cancel;
-use undertone_data::{DataError, Encoder, Loaded, MemoryTable};
+use undertone_data::{Closed, DataError, Encoder, Loaded, MemoryTable, mean};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
@@ -19,7 +19,7 @@ use crate::limit::{Claim, Later, OwnerLimits};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
-use crate::results::{Results, read_finals};
+use crate::results::{Results, add_closing, read_finals};
 use crate::state::{StateFolder, make_folder};
 pub use crate::update::{Started, Update};
 
@@ -111,35 +111,78 @@ pub struct Report {
 
 /// Runs a peer until the study is finished, it is interrupted, or it must stop.
 ///
-/// A study that standardises its columns privately is run in two: first the moments, whose last releases all peers pass on
-/// to each other, then the study with the typical values that follow from them. These are part of its digest, so peers that hold different
-/// ones do not learn together. They are written down before the first round of the second and read from there ever after: releases
-/// that arrive later must not start it anew, which would spend its budget twice.
+/// A study that standardises its columns privately, or that has intervals or a private score, is run in stages: first the moments, whose last releases all peers
+/// pass on to each other, then the study with the typical values that follow from them, then one closing release for the model that came out. What follows from a
+/// stage is part of the next one's digest, so peers that hold different ones do not go on together. It is written down before
+/// the next stage starts and read from there ever after: releases that arrive later must not start it anew, which would spend its budget twice.
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
     let study = &options.study;
-    let Some(moments) = study.moments() else { return run_stage(options, study, None, observe) };
-    let (roster, me) = place(study, options)?;
-    // A row that only the study itself refuses must not be found after the moments were paid for.
-    let loaded = options.data.load(study, &roster.names.get(me))?;
-    let budget = roster.budget(study, me, loaded.dataset(study).records());
-    let map = Map::of(&options.state, study, &moments, roster.masking)?;
-    let later = Later {
-        total: budget.as_ref().map_or(Spent::ZERO, ClientBudget::promised),
-        study: map.fitted()?.map(|fitted| fitted.digest().whole()),
-    };
-    let mut stage = run_stage(options, &Arc::new(moments), Some(later), observe)?;
-    if stage.stopped {
-        stage.interrupted = true;
-        return Ok(stage);
+    if study.moments().is_none() && study.privacy().is_none_or(|privacy| privacy.after() == Rho::ZERO) {
+        return run_stage(options, study, None, observe);
     }
-    let fitted = match map.fitted()? {
-        Some(fitted) => fitted,
-        None => {
+    let (roster, me) = place(study, options)?;
+    let clients = roster.names.len();
+    // A row that only a later stage refuses must not be found after an earlier one was paid for.
+    let loaded = options.data.load(study, &roster.names.get(me))?;
+    let promised = |stage: &Study| {
+        let data = loaded.clone().closed(stage).dataset(stage);
+        roster.budget(stage, me, data.records()).as_ref().map_or(Spent::ZERO, ClientBudget::promised)
+    };
+    let unknown = study.closing(&vec![0.0; study.features()], clients);
+    let closing_cost = unknown.as_ref().map_or(Spent::ZERO, promised);
+    let fitted = match study.moments() {
+        None => study.clone(),
+        Some(moments) => {
+            let divisor = study.mean_records().expect("the roster refuses a study without it");
+            let trust = roster.masking.map(|masking| masking.trust);
+            let follow =
+                |mean: &[f64], clients: usize| Ok(study.standardised(mean, clients, divisor, trust.as_ref())?);
+            let map = Map::of(&options.state, &moments, study.name(), Box::new(follow));
+            let next = map.next()?.map(|fitted| fitted.digest().whole());
+            let later = Later { total: promised(study).plus(closing_cost), study: next };
+            let mut stage = run_stage(options, &Arc::new(moments), Some(later), observe)?;
+            if stage.stopped {
+                stage.interrupted = true;
+                return Ok(stage);
+            }
             tracing::info!(clients = stage.finals.len(), "the columns are standardised by what they released");
-            map.keep(&stage.finals)?
+            Arc::new(map.keep(&stage.finals)?)
         }
     };
-    run_stage(options, &Arc::new(fitted), None, observe)
+    if unknown.is_none() {
+        return run_stage(options, &fitted, None, observe);
+    }
+    let follow = |mean: &[f64], _: usize| Ok(fitted.closing(mean, clients).expect("it asks for a closing release"));
+    let map = Map::of(&options.state, &fitted, format!("{}-closing", fitted.name()), Box::new(follow));
+    let later = Later { total: closing_cost, study: map.next()?.map(|closing| closing.digest().whole()) };
+    let mut main = run_stage(options, &fitted, Some(later), observe)?;
+    if main.stopped {
+        main.interrupted = true;
+        return Ok(main);
+    }
+    let closing = Arc::new(map.keep(&main.finals)?);
+    let last = run_stage(options, &closing, None, observe)?;
+    if last.stopped {
+        return Ok(Report { interrupted: true, ..main });
+    }
+    finish(&fitted, &closing, clients, main, &last)
+}
+
+/// Adds what the closing release says and cost to the results of a study.
+fn finish(
+    study: &Study,
+    closing: &Study,
+    clients: usize,
+    mut main: Report,
+    last: &Report,
+) -> Result<Report, PeerError> {
+    let flat: Vec<f64> = last.finals.iter().flat_map(|(_, values)| values.iter().copied()).collect();
+    let divisor = closing.mean_records().expect("the roster refuses a study without it");
+    let present = last.finals.len();
+    let closed = Closed::new(study, closing, &mean(&flat, closing.features()), (clients, present), divisor);
+    add_closing(study, &main.folder, &mut main.statement, &last.statement, closed.as_ref())?;
+    main.seconds += last.seconds;
+    Ok(main)
 }
 
 /// The peers of a study, and which of them this one is.
@@ -164,7 +207,10 @@ fn run_stage(
     let loaded = options.data.load(study, &name)?;
     study.check_records(&roster.names, me, loaded.total())?;
     let state = StateFolder::open(&options.state)?;
-    let data = loaded.dataset(study);
+    let data_hash = options.identity.fingerprint(loaded.numbers());
+    let held = loaded.held.clone();
+    let records = loaded.total();
+    let data = loaded.closed(study).dataset(study);
     let (digest, noise, budget) = (*study.digest(), study.noise(), roster.budget(study, me, data.records()));
     let is_protected = noise.as_ref().is_some_and(|noise| study.is_protected_by(noise));
     let contents = state.contents()?;
@@ -174,13 +220,12 @@ fn run_stage(
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());
     let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, &metrics))?;
-    let records = loaded.total();
     let setup = NodeSetup {
         study: study.clone(),
         roster: roster.clone(),
         me,
         identity: options.identity.clone(),
-        data_hash: options.identity.fingerprint(loaded.numbers()),
+        data_hash,
         data,
         noise,
         on_loss: options.on_loss,
@@ -199,7 +244,7 @@ fn run_stage(
         round: node.round(),
         new_ledger: state.is_new,
     }));
-    let results = Results { study, whole: &options.study, roster: &roster, folder: &folder, held: &loaded.held };
+    let results = Results { study, whole: &options.study, roster: &roster, folder: &folder, held: &held };
     let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, observe);
     let ended = conversation.run(transport, inputs);
     let node = conversation.end(ended.is_err());

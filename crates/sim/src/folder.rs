@@ -62,7 +62,8 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     // Of many, the number says more than a list.
     let listed = if outcome.names.len() <= 100 { outcome.names.len() } else { 0 };
     let clients = (0..listed).map(|k| outcome.names.get(k)).collect();
-    let model = outcome.model.to_json(&outcome.fitted, &Background { privacy, clients });
+    let model =
+        outcome.model.to_json(&outcome.fitted, &Background { privacy, closed: outcome.closed.first(), clients });
     write("model.json", &|f| json(&model, f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
     #[cfg(feature = "plot")]

@@ -5,7 +5,7 @@ use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Budget, Rho};
 use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{NoiseKind, RegularizerSpec, Study};
-use undertone_data::{Held, Model, Scored};
+use undertone_data::{Closed, Held, Model, Scored};
 
 use crate::burden::burden;
 use crate::caveat::Caveat;
@@ -59,6 +59,8 @@ pub struct Outcome {
     pub edges: usize,
     /// How many records each client trained on.
     pub records: Vec<usize>,
+    /// What was released after the last round, trial by trial; empty if nothing was.
+    pub closed: Vec<Closed>,
     /// Scores on what was kept out of training, if anything was.
     pub held_out: Option<HeldOut>,
     /// Whether the steps are too large: the released means swing to and fro.

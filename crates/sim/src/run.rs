@@ -15,7 +15,7 @@ use undertone_core::privacy::{ClientBudget, Epsilon, Masking, Masks, Noise};
 use undertone_core::problem::Problem;
 use undertone_core::study::{ClientSpec, Privacy, Redraw, Study, StudyError};
 use undertone_core::swing::Swing;
-use undertone_data::{DataError, Model, mean};
+use undertone_data::{Closed, DataError, Model, mean};
 
 use crate::central::{self, Central, CentralError, Losses};
 use crate::data::Population;
@@ -89,7 +89,7 @@ pub fn run_on(study: &Study, population: Population, watch: &dyn Watch) -> Resul
     if !population.is_for(study) {
         return Err(SimError::OtherStudy);
     }
-    if study.moments().is_some() {
+    if study.moments().is_some() || study.privacy().is_some_and(|privacy| privacy.after().get() > 0.0) {
         return run_with(study, &Shared::default(), watch, &|stage, _| Ok(Arc::new(population.again(stage)?)));
     }
     let population = Arc::new(population);
@@ -134,9 +134,9 @@ fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Re
             // Where columns are standardised privately, the noise of a trial decides about its features too; and others are lost.
             let anew = simulation.redraw == Redraw::All || study.moments().is_some() || simulation.losses > 0;
             if trial == 0 || !anew {
-                first.run(&guard, trial, &work)
+                first.run(&guard, trial, &work, load)
             } else {
-                Trial::new(study, shared, trial, load)?.run(&guard, trial, &work)
+                Trial::new(study, shared, trial, load)?.run(&guard, trial, &work, load)
             }
         })
         .collect();
@@ -243,6 +243,8 @@ struct Trial {
     null: Option<f64>,
     special: HashMap<usize, Special>,
     losses: Option<LostClients>,
+    /// The trial whose data this is.
+    draw: u32,
 }
 
 /// The study with the typical values that its clients' private moments give it, if it asks for that.
@@ -322,7 +324,18 @@ impl Trial {
         let central = solve(Losses::Exact);
         let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
         let null = central.is_ok().then(|| central::null_objective(&population, &problem));
-        Ok(Self { study: study.clone(), population, graph, problem, central, surrogate, null, special, losses })
+        Ok(Self {
+            study: study.clone(),
+            population,
+            graph,
+            problem,
+            central,
+            surrogate,
+            null,
+            special,
+            losses,
+            draw: trial,
+        })
     }
 
     fn setting(&self) -> Setting<'_> {
@@ -336,7 +349,7 @@ impl Trial {
         }
     }
 
-    fn run(&self, guard: &Guard, trial: u32, work: &Work) -> Result<Measured, SimError> {
+    fn run(&self, guard: &Guard, trial: u32, work: &Work, load: Load) -> Result<Measured, SimError> {
         let study = &self.study;
         let setting = self.setting();
         let ground = setting.ground(guard, trial);
@@ -369,9 +382,20 @@ impl Trial {
         }
         let model = setting.mean(&vectors.released);
         let regret = self.regret(&model);
+        let closed = self.close(trial, &model, load)?;
         let overshoots = swing.overshoots();
         let kept = (trial == 0).then(|| Kept { average: setting.mean(&vectors.average), model, vectors });
-        Ok(Measured { metrics, regret, overshoots, kept })
+        Ok(Measured { metrics, regret, overshoots, closed, kept })
+    }
+
+    /// The closing release, if the study has one, and what it says.
+    fn close(&self, trial: u32, model: &[f64], load: Load) -> Result<Option<Closed>, SimError> {
+        let clients = self.population.clients();
+        let Some(closing) = self.study.closing(model, clients) else { return Ok(None) };
+        let population = load(&closing, self.draw)?;
+        let mean = last_release(&closing, &closing.problem(|| 0.0), &population, &self.graph, trial)?;
+        let divisor = population.divisor().expect("records count the same where there is a closing release");
+        Ok(Closed::new(&self.study, &closing, &mean, (clients, clients), divisor))
     }
 
     /// What a model loses against pooled data, as a share of what pooled data gains over no features at all; none where that is
@@ -393,6 +417,8 @@ struct Measured {
     metrics: Vec<Metrics>,
     regret: Option<f64>,
     overshoots: bool,
+    /// What was released after the last round.
+    closed: Option<Closed>,
     /// Of the first trial.
     kept: Option<Kept>,
 }
@@ -428,6 +454,7 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         .collect();
     let overshoots = trials.iter().any(|t| t.overshoots);
     let regrets: Vec<f64> = trials.iter().filter_map(|t| t.regret).collect();
+    let closed: Vec<Closed> = trials.iter().filter_map(|t| t.closed.clone()).collect();
     let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
     let Kept { model, average, vectors } = trials.into_iter().find_map(|t| t.kept).expect("of the first trial");
     let pooled = first.central.as_ref().ok().map(|central| &central.w[..]);
@@ -444,6 +471,7 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         edges: first.graph.edges(),
         records: first.population.records_of_clients(),
         held_out,
+        closed,
         overshoots,
         regularizer: first.problem.regularizer,
         central: first.central.clone(),

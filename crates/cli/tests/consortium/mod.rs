@@ -165,7 +165,9 @@ impl Consortium {
 /// The results of the study itself, not of the moments that standardise it.
 pub fn results(state: &Path) -> PathBuf {
     let folders = std::fs::read_dir(state).unwrap().map(|e| e.unwrap().path());
-    let is_main = |path: &PathBuf| path.is_dir() && !path.to_string_lossy().contains("-moments-");
+    let is_stage =
+        |path: &PathBuf| ["-moments-", "-closing-"].iter().any(|stage| path.to_string_lossy().contains(stage));
+    let is_main = |path: &PathBuf| path.is_dir() && !is_stage(path);
     folders.into_iter().find(is_main).expect("a folder of results")
 }
 

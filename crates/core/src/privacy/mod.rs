@@ -19,6 +19,7 @@ pub mod trust;
 pub mod units;
 
 pub use accountant::Accountant;
+pub(crate) use accountant::bisect;
 pub use budget::{Budget, BudgetError, ClientBudget, Schedule};
 pub use masks::{Masks, PairKeys, RoundMasks};
 pub use noise::{Noise, NoiseError, Stream};

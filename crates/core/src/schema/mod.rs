@@ -300,6 +300,12 @@ impl Schema {
         }
     }
 
+    /// A target in the units that are learned in, from one in those of the table.
+    pub fn learned(&self, truth: f64, classification: bool) -> f64 {
+        let (middle, half) = self.target_map(classification);
+        (truth - middle) / half
+    }
+
     /// A prediction in the units of the table, from one in those that were learned in.
     pub fn predicted(&self, z: f64, classification: bool) -> f64 {
         let (middle, half) = self.target_map(classification);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::algorithm::{self, Algorithm};
+use crate::closing;
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
 use crate::loss::{AnyLoss, Shape};
@@ -13,6 +14,9 @@ use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
 use crate::rule::{self, Rule};
 use crate::schema::{Column, ColumnKind, Missing, Scaling, Schema, same_number};
+
+/// More features than this have more second derivatives than a release should hold.
+const MOST_INFERRED: usize = 200;
 
 impl StudySpec {
     /// Checks everything, and computes what follows from it.
@@ -25,7 +29,9 @@ impl StudySpec {
             Shape::Residual { above, below, .. } if above != below && !fitted => above / (above + below),
             _ => 0.5,
         };
-        if let DataSpec::Files { schema, .. } = &mut spec.data {
+        if let DataSpec::Files { schema, .. } = &mut spec.data
+            && self.closing.is_none()
+        {
             *schema = schema.clone().starting_at(level);
         }
         let algorithm = self.check_algorithm(&mut spec)?;
@@ -95,7 +101,66 @@ impl StudySpec {
         privacy.tau.map_or(Ok(()), |tau| number("privacy.tau", tau, rule::ABOVE_ZERO_TO_ONE))?;
         self.check_trust(privacy)?;
         number("privacy.spent_share", privacy.spent_share, rule::BELOW_ONE)?;
-        self.check_standardisation(privacy)
+        self.check_standardisation(privacy)?;
+        self.check_closing(privacy)
+    }
+
+    /// What is released after the last round splits a total rho, as standardisation does.
+    fn check_closing(&self, privacy: &PrivacySpec) -> Result<(), StudyError> {
+        let key = match (self.inference, privacy.score_budget) {
+            (Some(level), _) => {
+                number("inference.level", level, rule::BETWEEN_ZERO_AND_ONE)?;
+                if let Some(reason) = closing::refuses(self.loss) {
+                    return Err(StudyError::at("inference", reason));
+                }
+                if !matches!(self.regularizer, RegularizerSpec::Public(regularizer) if regularizer.is_smooth()) {
+                    let reason = "is for models without an l1 penalty, whose coefficients have no normal law; use the regularizer none or l2, or remove it";
+                    return Err(StudyError::at("inference", reason));
+                }
+                if self.features() > MOST_INFERRED {
+                    let reason = format!(
+                        "releases P (P + 1)/2 second derivatives, too many for P = {}; use at most {MOST_INFERRED} features, or remove it",
+                        self.features()
+                    );
+                    return Err(StudyError::at("inference", reason));
+                }
+                "inference"
+            }
+            (None, Some(share)) => {
+                number("privacy.score_budget", share, rule::BETWEEN_ZERO_AND_ONE)?;
+                "privacy.score_budget"
+            }
+            (None, None) => return Ok(()),
+        };
+        let refuse = |key: &str, reason: &str| Err(StudyError::at(key, reason));
+        if privacy.score_budget.is_some() && self.schema().is_none_or(|schema| schema.holdout == 0.0) {
+            return refuse(
+                "privacy.score_budget",
+                "scores records that were held out, but none are; give data.holdout, or remove it",
+            );
+        }
+        if !matches!(privacy.budget, BudgetSpec::Epsilon(_)) || self.clients.values().any(|c| c.phi1.is_some()) {
+            return refuse(
+                key,
+                "takes a share of a total, which phi1 does not give; write privacy.epsilon, or remove it",
+            );
+        }
+        if privacy.accountant == Accountant::Classic {
+            return refuse(
+                key,
+                "takes a share of rho, by which the classic accountant does not go; choose another, or remove it",
+            );
+        }
+        if self.schema().is_none() || self.weights == Weights::Clients {
+            return refuse(
+                key,
+                "needs tables whose records count the same; write problem.weights = \"records\", or remove it",
+            );
+        }
+        match 1.0 - privacy.standardise.unwrap_or(privacy.spent_share) - self.closing_share() > 0.0 {
+            true => Ok(()),
+            false => refuse(key, "and privacy.standardise leave nothing for the rounds; lower one of them"),
+        }
     }
 
     /// Masks need somebody to share them with; how many clients there are may be known only later.
@@ -220,9 +285,11 @@ impl StudySpec {
         let touches = |n: u32| algorithm.touches_records(n, self.rounds);
         let data_rounds = (1..=self.rounds).filter(|&n| touches(n)).count() as u32;
         let cannot = |e| StudyError::at("privacy", format!("cannot be kept: {e}"));
-        let share = privacy.standardise.unwrap_or(privacy.spent_share);
-        let before = budget.part(privacy.accountant, delta, share).map_err(cannot)?;
-        let costs = budget.schedule(privacy.accountant, delta, data_rounds, tau, 1.0 - share).map_err(cannot)?;
+        let (share, closing) = (privacy.standardise.unwrap_or(privacy.spent_share), self.closing_share());
+        let part = |share| budget.part(privacy.accountant, delta, share).map_err(cannot);
+        let (before, after) = (part(share)?, part(closing)?);
+        let left = 1.0 - share - closing;
+        let costs = budget.schedule(privacy.accountant, delta, data_rounds, tau, left).map_err(cannot)?;
         let schedule = Arc::new(costs.spread(self.rounds, touches));
         let mut exposure = 1.0f64;
         for (name, client) in &self.clients {
@@ -234,7 +301,7 @@ impl StudySpec {
             exposure = exposure.max(phi1 / schedule.phi(1).get());
         }
         let PrivacySpec { accountant, noise, .. } = *privacy;
-        Ok(Privacy { clip, budget, delta, accountant, noise, before, schedule, exposure, spec: *privacy })
+        Ok(Privacy { clip, budget, delta, accountant, noise, before, after, schedule, exposure, spec: *privacy })
     }
 
     /// The problem as far as an algorithm has to know it before there is data: the paper's rule gives some l1.

@@ -7,9 +7,10 @@ use super::{
     StudyDigest, StudyError, StudySpec,
 };
 use crate::algorithm::Algorithm;
+use crate::closing::{self, Closing};
 use crate::graph::{Graph, GraphError};
 use crate::knob::Settings;
-use crate::loss::{Absolute, Hinge};
+use crate::loss::{Absolute, AnyLoss, Hinge};
 use crate::names::Names;
 use crate::privacy::{
     Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, MaskedLattice, Masking, Masks, Noise, NoiseError,
@@ -61,6 +62,8 @@ pub struct Privacy {
     pub(super) noise: NoiseKind,
     /// What is spent before the first round, on private means and spreads.
     pub(super) before: Rho,
+    /// What is spent after the last, on intervals and scores.
+    pub(super) after: Rho,
     pub(super) schedule: Arc<Schedule>,
     /// By how much more than the schedule the most exposed client spends.
     pub(super) exposure: f64,
@@ -228,9 +231,81 @@ impl Study {
             tau: None,
             standardise: None,
             spent_share: 0.0,
+            score_budget: None,
+            ..privacy
+        });
+        study.inference = None;
+        Some(study.check().expect("made of checked parts"))
+    }
+
+    /// The study of one round whose releases give intervals and scores for the model `w` that `clients` clients learned, if this study asks for any. It is a
+    /// study like any other, as that of the moments is: the release is the mean of the vectors of [`Closing`], clipped to 1.
+    pub fn closing(&self, w: &[f64], clients: usize) -> Option<Study> {
+        let (privacy, spec) = (self.spec.privacy?, &self.spec);
+        let after = self.privacy.as_ref()?.after;
+        let schema = spec.schema()?;
+        if after == Rho::ZERO {
+            return None;
+        }
+        let mut study = spec.clone();
+        let typical = schema.target.typical.is_some();
+        let scaled = schema.features.iter().any(|column| column.typical.is_some());
+        let (features, spread) = (w.len() as f64, if typical { 1.0 } else { 0.25 });
+        let divisor = self.mean_records().unwrap_or(1.0);
+        let sigma = self.closing_sigma(clients, clients, divisor).unwrap_or(1.0);
+        // The error of sampling beside the noise of a mean of vectors of the usual length. Where noise is small, records that are far out may count in full.
+        let ease = 1.0 / (sigma * (1.5 * features * divisor * clients as f64).sqrt());
+        let mut closing = Closing {
+            loss: spec.loss,
+            w: w.to_vec(),
+            hessian: spec.inference.map(|_| 0.0),
+            scores: privacy.score_budget.is_some(),
+            // Features in units of their spreads have a mean square of about 1; in units of their bounds, of at most 1.
+            radius: (if scaled { (0.3 * ease).clamp(1.5, 4.0) * features } else { features }).sqrt(),
+            // A slope of 6 is an error of three spreads of the target.
+            slope: match spec.loss {
+                AnyLoss::Squared(_) => spread * ease.clamp(6.0, 8.0),
+                AnyLoss::Huber(huber) => huber.threshold,
+                _ => 1.0,
+            },
+            range: 4.0 * spread,
+        };
+        if let Some(share) = &mut closing.hessian {
+            // As much as makes the matrix three times as large as its noise where it is a twenty-fifth of what is typical, as it is along rare words and
+            // columns that say nearly the same; the rest is for the gradient.
+            let largest = closing::largest_curvature(spec.loss);
+            let unit = if scaled { 1.0 } else { 0.0625 };
+            let wanted = largest * unit * 0.04 / (3.0 * (2.0 * features).sqrt());
+            *share = (sigma * largest * closing.radius * closing.radius / wanted).powi(2).clamp(0.15, 0.6);
+        }
+        study.closing = Some(closing);
+        study.name = format!("{}-closing", spec.name);
+        study.rounds = 1;
+        study.loss = if spec.loss.is_classification() { Hinge.into() } else { Absolute.into() };
+        (study.regularizer, study.lambda) = (RegularizerSpec::Public(Regularizer::None), 0.0);
+        study.algorithm = AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0);
+        study.simulation = Simulation { central: false, metrics_every: 1, losses: 0, ..spec.simulation };
+        study.clients.values_mut().for_each(|client| client.eta = None);
+        study.inference = None;
+        study.privacy = Some(PrivacySpec {
+            clip: Some(1.0),
+            budget: BudgetSpec::First(after.get()),
+            tau: None,
+            standardise: None,
+            spent_share: 0.0,
+            score_budget: None,
             ..privacy
         });
         Some(study.check().expect("made of checked parts"))
+    }
+
+    /// The standard deviation of the noise in the mean of the closing releases of `present` of `clients` clients, each dividing by `divisor`.
+    pub fn closing_sigma(&self, clients: usize, present: usize, divisor: f64) -> Option<f64> {
+        let after = self.privacy.as_ref()?.after.get();
+        let trust = self.spec.trust(clients).ok()?;
+        let local = 2.0 / divisor / (2.0 * after).sqrt();
+        let variance = trust.map_or(1.0 / present as f64, |trust| trust.mean_variance(present));
+        (after > 0.0).then(|| local * variance.sqrt())
     }
 
     /// This study with the typical values that follow from the moments that `clients` clients released on average, each dividing
@@ -290,7 +365,9 @@ impl Study {
     /// Moments are noised before the first round of the study that they are for, with other noise than that.
     fn noise_seed(&self) -> u64 {
         const MOMENTS: u64 = 0x6d6f_6d65_6e74_7321; // "moments!"
+        const CLOSING: u64 = 0x636c_6f73_696e_6721; // "closing!"
         match self.spec.schema() {
+            _ if self.spec.closing.is_some() => self.spec.seed ^ CLOSING,
             Some(Schema { scaling: Scaling::Moments { .. }, .. }) => self.spec.seed ^ MOMENTS,
             _ => self.spec.seed,
         }
@@ -318,7 +395,7 @@ impl Study {
             false => 0.0,
         };
         let rounds: f64 = (1..=self.rounds()).map(|n| alone(privacy.schedule.phi(n))).sum();
-        let total = (rounds * privacy.exposure + alone(privacy.before)) * (1.0 + 1e-6);
+        let total = (rounds * privacy.exposure + alone(privacy.before) + alone(privacy.after)) * (1.0 + 1e-6);
         Ok(Some(Spent { rho, alone: Rho::computed(total) }))
     }
 
@@ -401,9 +478,16 @@ impl Privacy {
         self.before
     }
 
+    /// The rho that is spent after the last round, on intervals and scores.
+    pub fn after(&self) -> Rho {
+        self.after
+    }
+
     /// The rho that the most exposed client has spent after `round` rounds, and the epsilon of it.
     pub fn spent(&self, round: u32) -> (Rho, Epsilon) {
-        let rho = Rho::computed(self.before.get() + self.schedule.spent(round).get() * self.exposure);
+        // The closing release follows the last round at once.
+        let after = if round >= self.schedule.rounds() { self.after.get() } else { 0.0 };
+        let rho = Rho::computed(self.before.get() + self.schedule.spent(round).get() * self.exposure + after);
         (rho, self.accountant.epsilon(rho, self.delta))
     }
 

@@ -17,8 +17,8 @@ pub struct StudyDigest {
 
 impl StudyDigest {
     /// The parts of a digest.
-    pub const PARTS: [&'static str; 10] =
-        ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client", "plan"];
+    pub const PARTS: [&'static str; 11] =
+        ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client", "plan", "inference"];
 
     /// Bytes of the whole.
     pub const SIZE: usize = PART * Self::PARTS.len();

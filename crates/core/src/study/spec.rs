@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::closing::{Closing, ROUNDS_SHARE};
 use crate::csv_format::CsvFormat;
 use crate::graph::{Graph, GraphError, GraphSpec};
 use crate::identity::PublicId;
@@ -60,6 +61,10 @@ pub struct StudySpec {
     pub relay: Option<String>,
     /// What only planning needs.
     pub plan: Option<PlanSpec>,
+    /// The level of the intervals that are released after the last round, if any are.
+    pub inference: Option<f64>,
+    /// What the one release of a closing study is computed from; none in any other study.
+    pub closing: Option<Closing>,
 }
 
 /// An algorithm as written in a study.
@@ -177,6 +182,8 @@ pub struct PrivacySpec {
     pub standardise: Option<f64>,
     /// The share of the rho that was spent on them already: more than 0 only in a study that was standardised by it.
     pub spent_share: f64,
+    /// The share of the rho for a private score on what was held out, if there is to be one.
+    pub score_budget: Option<f64>,
 }
 
 /// What may be spent, as written.
@@ -261,6 +268,8 @@ impl StudySpec {
             clients: BTreeMap::new(),
             relay: None,
             plan: None,
+            inference: None,
+            closing: None,
         }
     }
 
@@ -332,9 +341,19 @@ impl StudySpec {
     /// P, with the intercept if there is one.
     pub fn features(&self) -> usize {
         match &self.data {
+            _ if self.closing.is_some() => self.closing.as_ref().map_or(0, Closing::size),
             DataSpec::Synthetic { features, .. } => *features,
             DataSpec::Files { schema, .. } => schema.feature_names().len(),
         }
+    }
+
+    /// The share of the total rho that is spent after the last round: on intervals all but what the rounds keep, on a score alone what it asks for. A score
+    /// beside intervals costs nothing more, because a record is either trained on or held out.
+    pub fn closing_share(&self) -> f64 {
+        let Some(privacy) = &self.privacy else { return 0.0 };
+        let left = 1.0 - privacy.standardise.unwrap_or(privacy.spent_share);
+        let intervals = if self.inference.is_some() { left * (1.0 - ROUNDS_SHARE) } else { 0.0 };
+        intervals.max(privacy.score_budget.unwrap_or(0.0))
     }
 
     /// What is public about the columns; synthetic data has none.
@@ -433,6 +452,7 @@ impl PrivacySpec {
             theta: None,
             standardise: None,
             spent_share: 0.0,
+            score_budget: None,
         }
     }
 

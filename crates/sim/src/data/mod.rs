@@ -85,7 +85,8 @@ impl Population {
             clients.iter().map(|(name, table)| encoder.encode(table, name.clone())).collect();
         let population = assemble(study, loaded?)?;
         let encoded = Some((schema.clone(), encoder.classification));
-        let tables = if study.moments().is_some() { clients } else { Vec::new() };
+        let staged = study.moments().is_some() || study.privacy().is_some_and(|privacy| privacy.after().get() > 0.0);
+        let tables = if staged { clients } else { Vec::new() };
         Ok(Self { encoded, tables, ..population })
     }
 
@@ -280,6 +281,7 @@ pub(crate) const CHUNK: usize = 256;
 
 /// Lays out what was read from files.
 pub(crate) fn assemble(study: &Study, clients: Vec<Loaded>) -> Result<Population, DataError> {
+    let clients: Vec<Loaded> = clients.into_iter().map(|client| client.closed(study)).collect();
     let features = study.features();
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
     let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();

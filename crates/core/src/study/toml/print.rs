@@ -2,6 +2,7 @@
 
 use toml::{Table, Value};
 
+use crate::closing::Closing;
 use crate::csv_format::CsvFormat;
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
@@ -54,7 +55,30 @@ pub fn table(spec: &StudySpec) -> Table {
         }
         top.insert("plan".into(), table.into());
     }
+    if let Some(level) = spec.inference {
+        top.insert("inference".into(), table! { "level": level }.into());
+    }
+    if let Some(closing) = &spec.closing {
+        top.insert("inference".into(), print_closing(closing).into());
+    }
     top
+}
+
+/// A closing study is not written down; this is for its digest.
+fn print_closing(closing: &Closing) -> Table {
+    let mut table = table! {
+        "loss": closing.loss.name(),
+        "model": list(closing.w.iter().copied()),
+        "scores": closing.scores,
+        "radius": closing.radius,
+        "slope": closing.slope,
+        "range": closing.range,
+    };
+    add_settings(&mut table, &closing.loss.settings());
+    if let Some(share) = closing.hessian {
+        table.insert("hessian".into(), share.into());
+    }
+    table
 }
 
 fn add_settings(table: &mut Table, settings: &Settings) {
@@ -254,6 +278,9 @@ fn print_privacy(privacy: &PrivacySpec) -> Table {
     }
     if privacy.spent_share > 0.0 {
         table.insert("spent_share".into(), privacy.spent_share.into());
+    }
+    if let Some(share) = privacy.score_budget {
+        table.insert("score_budget".into(), share.into());
     }
     match privacy.budget {
         BudgetSpec::Epsilon(epsilon) => table.insert("epsilon".into(), epsilon.into()),

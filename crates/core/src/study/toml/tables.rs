@@ -73,6 +73,8 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
         clients: clients(top.table("client")?)?,
         relay: network(top.table("network")?)?,
         plan,
+        inference: inference(top.table("inference")?)?,
+        closing: None,
     })
 }
 
@@ -339,6 +341,7 @@ fn privacy(mut table: Reader) -> Result<PrivacySpec, StudyError> {
         theta: table.number("theta", rule::THETA)?,
         standardise: table.number("standardise", rule::BETWEEN_ZERO_AND_ONE)?,
         spent_share: table.number("spent_share", rule::BELOW_ONE)?.unwrap_or(0.0),
+        score_budget: table.number("score_budget", rule::BETWEEN_ZERO_AND_ONE)?,
     };
     table.finish()?;
     Ok(privacy)
@@ -373,6 +376,14 @@ fn clients(table: Option<Reader>) -> Result<BTreeMap<String, ClientSpec>, StudyE
         }
     }
     Ok(clients)
+}
+
+/// The level of intervals.
+fn inference(table: Option<Reader>) -> Result<Option<f64>, StudyError> {
+    let Some(mut table) = table else { return Ok(None) };
+    let level = table.number("level", rule::BETWEEN_ZERO_AND_ONE)?.unwrap_or(0.95);
+    table.finish()?;
+    Ok(Some(level))
 }
 
 fn network(table: Option<Reader>) -> Result<Option<String>, StudyError> {

@@ -1,0 +1,146 @@
+//! What a closing release says, in the units of the table.
+
+use serde_json::{Value, json};
+use undertone_core::closing::{ClosingNoise, HeldMean, PrivateScores, Uncertainty, normal_range};
+use undertone_core::study::Study;
+
+/// A coefficient with its interval, in the units of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Interval {
+    /// The feature, or "intercept".
+    pub name: String,
+    /// The estimate on which the interval is centred. The model itself keeps its own coefficient.
+    pub estimate: f64,
+    /// Its standard error: sampling and privacy noise.
+    pub error: f64,
+    /// The ends of the interval.
+    pub range: (f64, f64),
+    /// How many times wider it is than one without privacy noise.
+    pub widening: f64,
+}
+
+/// What was released after the last round, read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closed {
+    /// The level of the intervals.
+    pub level: f64,
+    /// One interval for each coefficient, the intercept first if there is one; or why there is none. None if none was asked for.
+    pub intervals: Option<Result<Vec<Interval>, String>>,
+    /// Scores over all parties, with their intervals: name, value, ends. None if none were asked for or noise hides them.
+    pub scores: Option<Vec<(&'static str, f64, (f64, f64))>>,
+}
+
+impl Closed {
+    /// From the mean of the releases of `present` of `clients` clients in the closing study of a study, each dividing by `divisor`.
+    pub fn new(
+        study: &Study,
+        closing: &Study,
+        mean: &[f64],
+        (clients, present): (usize, usize),
+        divisor: f64,
+    ) -> Option<Self> {
+        let parts = closing.spec().closing.as_ref()?;
+        let sigma = study.closing_sigma(clients, present, divisor)?;
+        let noise = ClosingNoise { sigma, records: divisor * clients as f64, clients };
+        let level = study.spec().inference.unwrap_or(0.95);
+        let problem = study.public_problem()?;
+        let intervals = parts
+            .hessian
+            .map(|_| parts.uncertainty(mean, noise, &problem).map(|found| in_table_units(study, &found, level)));
+        let scores = parts.scores.then(|| parts.private_scores(mean, noise)).flatten();
+        let scores = scores.map(|scores| readable(study, &scores, parts.range, normal_range(level)));
+        Some(Self { level, intervals, scores })
+    }
+
+    /// As in model.json and statements.
+    pub fn to_json(&self) -> Value {
+        let interval = |i: &Interval| {
+            let numbers = json!({
+                "estimate": i.estimate, "standard_error": i.error, "low": i.range.0, "high": i.range.1, "widening": i.widening,
+            });
+            (i.name.clone(), numbers)
+        };
+        let intervals = self.intervals.as_ref().map(|found| match found {
+            Ok(intervals) => json!({
+                "level": self.level,
+                "coefficients": Value::Object(intervals.iter().map(interval).collect()),
+            }),
+            Err(reason) => json!({ "level": self.level, "coefficients": null, "reason": reason }),
+        });
+        let score = |(name, value, (low, high)): &(&str, f64, (f64, f64))| {
+            (name.to_string(), json!({ "value": value, "low": low, "high": high }))
+        };
+        let scores = self.scores.as_ref().map(|scores| Value::Object(scores.iter().map(score).collect()));
+        json!({ "intervals": intervals, "private_scores": scores })
+    }
+}
+
+/// The map from learned to original units is affine: its columns are what unit vectors become.
+fn in_table_units(study: &Study, found: &Uncertainty, level: f64) -> Vec<Interval> {
+    let (Some(schema), p) = (study.spec().schema(), found.estimate.len()) else { return Vec::new() };
+    let classification = study.spec().loss.is_classification();
+    let flat = |w: &[f64]| {
+        let units = schema.original_units(w, classification);
+        let names = std::iter::once("intercept".to_string()).chain(units.coefficients.iter().map(|c| c.0.clone()));
+        let values = std::iter::once(units.intercept).chain(units.coefficients.iter().map(|c| c.1));
+        (names.collect::<Vec<_>>(), values.collect::<Vec<f64>>())
+    };
+    let (names, origin) = flat(&vec![0.0; p]);
+    let unit = |i: usize| {
+        let mut w = vec![0.0; p];
+        w[i] = 1.0;
+        flat(&w).1.iter().zip(&origin).map(|(v, o)| v - o).collect::<Vec<f64>>()
+    };
+    let columns: Vec<Vec<f64>> = (0..p).map(unit).collect();
+    let (_, estimate) = flat(&found.estimate);
+    let variance = |covariance: &[f64], at: usize| -> f64 {
+        let pairs = (0..p).flat_map(|i| (0..p).map(move |j| (i, j)));
+        pairs.map(|(i, j)| columns[i][at] * covariance[i * p + j] * columns[j][at]).sum()
+    };
+    let z = normal_range(level);
+    // Without an intercept of its own the constant follows from the bounds and the other coefficients.
+    let first = usize::from(!schema.intercept);
+    (first..names.len())
+        .map(|at| {
+            let (all, sampling) = (variance(&found.covariance, at).sqrt(), variance(&found.sampling, at).sqrt());
+            let (name, estimate) = (names[at].clone(), estimate[at]);
+            Interval {
+                name,
+                estimate,
+                error: all,
+                range: (estimate - z * all, estimate + z * all),
+                widening: all / sampling,
+            }
+        })
+        .collect()
+}
+
+/// Scores in the units of the table, each with its interval.
+fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<(&'static str, f64, (f64, f64))> {
+    let ends = |mean: &HeldMean| ((mean.mean - z * mean.error).max(0.0), mean.mean + z * mean.error);
+    if study.spec().loss.is_classification() {
+        const LOG_LOSS: f64 = 4.0;
+        let (low, high) = ends(&scores.square);
+        let (worse, better) = ends(&scores.absolute);
+        return vec![
+            ("accuracy", scores.absolute.mean, (worse, better.min(1.0))),
+            ("log loss", LOG_LOSS * scores.square.mean, (LOG_LOSS * low, LOG_LOSS * high)),
+        ];
+    }
+    let unit = study.spec().schema().map_or(1.0, |schema| schema.target_unit()) * range;
+    let (low, high) = ends(&scores.square);
+    let (nearer, farther) = ends(&scores.absolute);
+    let mut found = vec![
+        ("RMSE", unit * scores.square.mean.sqrt(), (unit * low.sqrt(), unit * high.sqrt())),
+        ("MAE", unit * scores.absolute.mean, (unit * nearer, unit * farther)),
+    ];
+    let variance = scores.target_square.mean - scores.target.mean * scores.target.mean;
+    let wobble = scores.target_square.error.hypot(2.0 * scores.target.mean * scores.target.error);
+    // R^2 = 1 - square/variance, by the delta method; meaningless where noise hides the variance.
+    if variance > 2.0 * wobble {
+        let share = scores.square.mean / variance;
+        let error = scores.square.error.hypot(share * wobble) / variance;
+        found.insert(0, ("R^2", 1.0 - share, (1.0 - share - z * error, (1.0 - share + z * error).min(1.0))));
+    }
+    found
+}
