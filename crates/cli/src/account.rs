@@ -126,7 +126,7 @@ fn each(f: impl Fn(Accountant) -> Result<f64, Failure>) -> Result<Value, Failure
 
 fn of_rho(rho: Rho, delta: Delta) -> Value {
     let epsilon = each(|a| Ok(a.epsilon(rho, delta).get())).unwrap_or(Value::Null);
-    json!({ "rho_total": rho.get(), "delta": delta.get(), "epsilon": epsilon })
+    json!({ "delta": delta.get(), "rho_total": rho.get(), "epsilon": epsilon })
 }
 
 fn of_epsilon(epsilon: Epsilon, delta: Delta, arguments: &Arguments) -> Result<Value, Failure> {
@@ -136,12 +136,12 @@ fn of_epsilon(epsilon: Epsilon, delta: Delta, arguments: &Arguments) -> Result<V
         Ok(schedule.phi(1).get())
     };
     Ok(json!({
-        "epsilon": epsilon.get(),
         "delta": delta.get(),
+        "epsilon": epsilon.get(),
         "rounds": rounds,
         "tau": tau,
-        "rho_total": each(|a| Ok(a.rho(epsilon, delta).get()))?,
         "phi_1": each(first)?,
+        "rho_total": each(|a| Ok(a.rho(epsilon, delta).get()))?,
     }))
 }
 

@@ -241,3 +241,60 @@ fn data_paths_are_relative_to_the_study() {
     // The resolved study in the run folder still finds the data.
     assert!(undertone(folder.path(), &["simulate", "run/study.toml", "--out", "again"]).status.success());
 }
+
+/// Studies of different delta are added up at the smallest.
+#[test]
+fn a_ledger_is_shown_at_the_smallest_delta() {
+    use std::sync::Arc;
+    use undertone_core::identity::Identity;
+    use undertone_core::ledger::{Begin, Ledger};
+    use undertone_core::message::Chain;
+    use undertone_core::study::Study;
+    use undertone_peer::state::StateFolder;
+    let text = "rounds = 3\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 1\n\
+                [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-grad-nfl\"\neta = 1.0\n\
+                [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
+    let study = Study::parse(text, "t").unwrap();
+    let budget = study.client_budget("1").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let identity = Arc::new(Identity::from_secret(&[1; 32]));
+    for (n, delta) in [(1u8, 1e-3), (2, 1e-9), (3, 1e-5)] {
+        let begin = Begin {
+            study: [n; 32],
+            name: format!("study {n}"),
+            rounds: 3,
+            features: 1,
+            degree: 2,
+            memory: 0,
+            clients: 3,
+            colluders: 2,
+            total: budget.promised(),
+            epsilon: 1.0,
+            delta,
+            next: budget.cost(1),
+            protected: true,
+            data: [2; 32],
+            time: 0,
+        };
+        let disk = StateFolder::open(folder.path()).unwrap().disk(true).unwrap();
+        let (chain, limits) = (Chain::new(study.digest()), study.limits(3));
+        drop(Ledger::enter(disk, identity.clone(), chain, limits, begin, Some(budget.clone())).unwrap());
+    }
+    let shown = json(&undertone(folder.path(), &["ledger", "show", ".", "--json"]));
+    assert_eq!((shown["delta"].as_f64(), shown["studies"].as_array().unwrap().len()), (Some(1e-9), 3));
+}
+
+#[test]
+fn printed_epsilons_are_rounded_up() {
+    for rho in ["0.0175", "0.1", "0.33", "1", "2.5", "7.77"] {
+        let arguments = ["account", "--rho-total", rho, "--delta", "1e-6"];
+        let text = stdout(&undertone(Path::new("."), &arguments));
+        let exact = json(&undertone(Path::new("."), &[&arguments[..], &["--json"]].concat()));
+        for name in ["paper", "cks", "exact"] {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            let printed: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+            let epsilon = exact["epsilon"][name].as_f64().unwrap();
+            assert!(printed >= epsilon && printed < epsilon * (1.0 + 2e-6), "{name}: {printed} for {epsilon}");
+        }
+    }
+}

@@ -93,7 +93,9 @@ fn what_cannot_have_intervals_is_refused_with_a_reason() {
     let refused = |sets: &[&str], words: &str| {
         let mut command = undertone();
         command.current_dir(consortium.folder.path()).args(["simulate", "study.toml", "--data", "data", "--out", "no"]);
-        sets.iter().for_each(|set| drop(command.args(["--set", set])));
+        for set in sets {
+            command.args(["--set", set]);
+        }
         let output = command.output().unwrap();
         assert!(output.status.code() == Some(2) && errors(&output).contains(words), "{sets:?}: {}", errors(&output));
     };

@@ -393,3 +393,24 @@ fn an_interrupted_peer_reports_how_to_continue() {
     children[1].kill().unwrap();
     children[1].wait().unwrap();
 }
+
+#[test]
+fn a_study_is_not_continued_with_other_data() {
+    let consortium = Consortium::new(2, 5000, "kind = \"ring\"", "secure");
+    let log = || std::fs::read_to_string(consortium.log(0)).unwrap_or_default();
+    let end = |mut child: Child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    };
+    let first = consortium.spawn(0, &[]);
+    until("a start", || log().contains("started with a new ledger"));
+    end(first);
+    let path = consortium.path("data/peer0.csv");
+    let data = std::fs::read_to_string(&path).unwrap();
+    let changed = data.replacen("0.000", "0.001", 1);
+    assert_ne!(data, changed);
+    std::fs::write(&path, changed).unwrap();
+    let second = consortium.spawn(0, &[]);
+    until("a refusal", || log().contains("started with other data"));
+    end(second);
+}

@@ -410,3 +410,22 @@ fn a_rehearsal_leaves_no_bound() {
     step(&mut ledger, &mut None, 0.0).unwrap();
     assert_eq!(ledger.contents().spent(), None);
 }
+
+/// A last record that is valid in itself but follows another one, as in a ledger put together from two.
+#[test]
+fn a_last_record_of_another_chain_is_not_accepted() {
+    let [one, other] = [0.0, 1e-3].map(|noise| {
+        let disk = Fragile::default();
+        run(&disk, noise, &mut Sent::new()).unwrap();
+        disk
+    });
+    let lengths = one.writes.borrow().clone();
+    assert_eq!(lengths, *other.writes.borrow());
+    let records: usize = lengths[0] + lengths[3..].iter().sum::<usize>();
+    let last = records - lengths[lengths.len() - 1]..records;
+    let foreign = other.content.borrow().0[last.clone()].to_vec();
+    one.content.borrow_mut().0[last].copy_from_slice(&foreign);
+    let contents = Contents::read(&mut one.clone()).unwrap().unwrap();
+    assert!(contents.torn && contents.runs[0].round == 5);
+    assert!((contents.spent().unwrap().rho.get() - 6.0 * RHO).abs() < 1e-9, "its round is charged");
+}

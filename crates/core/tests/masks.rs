@@ -11,7 +11,7 @@ use undertone_core::algorithm::Run;
 use undertone_core::cholesky::Cholesky;
 use undertone_core::client::{Cost, Protection, RoundError, Rules, State};
 use undertone_core::graph::Graph;
-use undertone_core::identity::Identity;
+use undertone_core::identity::{Identity, PublicId};
 use undertone_core::names::Names;
 use undertone_core::privacy::{
     Clip, MaskedLattice, Masking, Masks, Noise, OwnNoise, PairKeys, Rho, Sensitivity, Stream, Trust,
@@ -516,4 +516,33 @@ fn a_study_says_what_is_assumed_and_what_cannot_be() {
     let rho = plain.exposure(6).unwrap().unwrap();
     assert_eq!(rho.rho, rho.alone);
     assert!(alone(&one) > alone(&two) && alone(&two) > rho.rho.get());
+}
+
+#[test]
+fn every_coordinate_has_a_mask_of_its_own() {
+    let all = identities(2);
+    let lattice = MaskedLattice::new(&masking(5, 1, 0.6), phi()).unwrap();
+    let mut mask = vec![0; 50];
+    single(keys(&all, 0, &STUDY)[1], &lattice, 1, &mut mask);
+    let different: std::collections::HashSet<i128> = mask.iter().copied().collect();
+    assert_eq!(different.len(), 50);
+}
+
+/// X25519 of both keys, the study and both ids, hashed: computed independently. Nobody without one of the secrets can compute it.
+#[test]
+fn a_secret_is_that_of_x25519() {
+    let all = identities(2);
+    let expected = "483ff5483c59e05cc9f37b89516ac857c4adc834d434a42a7c6069b113e8acd5";
+    assert_eq!(hex::encode(&all[0].mask_key(&all[1].id(), &STUDY)[..]), expected);
+    assert_eq!(hex::encode(&all[1].mask_key(&all[0].id(), &STUDY)[..]), expected);
+}
+
+/// With such an id everybody would share the same secret.
+#[test]
+fn ids_of_small_order_are_refused() {
+    let mut neutral = [0; 32];
+    neutral[0] = 1;
+    // y = 0 has order 4, y = 1 is the neutral point.
+    assert!(PublicId::from_bytes([0; 32]).is_none() && PublicId::from_bytes(neutral).is_none());
+    assert!(PublicId::from_bytes(*identities(1)[0].id().as_bytes()).is_some());
 }

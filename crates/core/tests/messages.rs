@@ -185,3 +185,14 @@ fn two_million_invalid_frames() {
     }
     assert!(accepted > 100_000, "only {accepted} frames were accepted: the test covers too little");
 }
+
+#[test]
+fn a_fingerprint_tells_data_and_keys_apart() {
+    let of = |k: u8, parts: &[Vec<f64>; 2]| identity(k).fingerprint(parts.iter().map(|part| &part[..]));
+    let data = [vec![1.0, 2.0], vec![3.0]];
+    assert_eq!(of(1, &data), of(1, &data));
+    assert_ne!(of(1, &data), of(2, &data), "only the owner can compute it");
+    for other in [[vec![1.0, 2.5], vec![3.0]], [vec![1.0, 2.0], vec![3.5]], [vec![1.0], vec![2.0, 3.0]]] {
+        assert_ne!(of(1, &data), of(1, &other));
+    }
+}

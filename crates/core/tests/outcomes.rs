@@ -11,8 +11,8 @@ use undertone_core::algorithm::Run;
 use undertone_core::client::{Cost, LARGEST_VALUE, Protection, RoundError, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::names::Names;
-use undertone_core::privacy::Noise;
-use undertone_core::records::Scratch;
+use undertone_core::privacy::{Clipping, Noise};
+use undertone_core::records::{Dataset, Scratch};
 use undertone_core::study::Study;
 
 const FEATURES: usize = 3;
@@ -91,4 +91,44 @@ fn whether_a_round_succeeds_does_not_depend_on_records() {
 #[test]
 fn the_check_sees_the_solver_of_p_admm_fail() {
     assert!(tells("name = \"p-admm\"\nrho = 0.4", "\"squared\""));
+}
+
+/// Once noise is drawn nothing may end a round, however large it is.
+#[test]
+fn noise_of_any_size_ends_no_round() {
+    for algorithm in [
+        "name = \"free-rounds\"\ndata_rounds = 4\neta = 1e12\nprox = false",
+        "name = \"zcdp-nfl\"\nrho = 1e-12\neta = 1e12",
+        "name = \"zcdp-grad-nfl\"\neta = 1e12",
+    ] {
+        let study = study(algorithm, "\"absolute\"");
+        for round in (1..=study.rounds()).filter(|n| study.algorithm().touches_records(*n, study.rounds())) {
+            for has_record in [true, false] {
+                assert_eq!(outcome(&study, has_record, round, 1.0), Ok(()), "{algorithm}, round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clip_that_is_not_enforced_protects_nothing() {
+    let study = study("name = \"zcdp-grad-nfl\"\neta = 0.5", "\"squared\"");
+    let clip = study.privacy().unwrap().clip();
+    let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
+    let problem = study.public_problem().unwrap();
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem };
+    let (points, budget) = ([0.0; 2 * FEATURES], study.client_budget("1").unwrap());
+    let noise = Noise::secure_with_test_key([5; 32]);
+    let cost = |clipping| {
+        let data = Dataset::new(&[1.0, 0.5, 0.2], &[0.3], FEATURES, clipping);
+        let mut released = [0.0; FEATURES];
+        let state = State { memory: &mut [], w: &mut [0.0; FEATURES], released: &mut released };
+        let protection = Protection::On { budget: &budget, noise: &noise, masks: None, trial: 0 };
+        let round = run.round(1, 0, None).with_points(&points[..FEATURES], &points);
+        let rules = Rules { algorithm: study.algorithm() };
+        rules.round(&round, data.records(), protection, state, &mut Scratch::default()).map(|release| release.cost())
+    };
+    assert!(matches!(cost(Clipping::Enforced(clip)), Ok(Cost::Noised(_))));
+    assert!(matches!(cost(Clipping::Assumed(clip)), Ok(Cost::Rehearsed(_))));
+    assert_eq!(cost(Clipping::Off), Err(RoundError::Unclipped));
 }

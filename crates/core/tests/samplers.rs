@@ -226,3 +226,122 @@ fn what_is_not_finite_is_never_released() {
         assert!(error.to_string().contains("has diverged"));
     }
 }
+
+/// No random state is kept between two releases, so a process and its copy do not draw the same noise.
+#[cfg(unix)]
+#[test]
+#[allow(unsafe_code)]
+fn a_fork_does_not_repeat_noise() {
+    use std::io::{Read, Write};
+    unsafe extern "C" {
+        fn fork() -> i32;
+        fn _exit(code: i32) -> !;
+        fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    }
+    let draw = || {
+        let mut released = [0.0; 2];
+        let stream = Stream { trial: 0, client: 1, round: 1 };
+        Noise::secure().release(stream, scale(1e-3), &[0.0; 2], &mut released).unwrap();
+        released
+    };
+    // Whatever is made once per process is made here.
+    draw();
+    let (mut read, mut write) = std::io::pipe().unwrap();
+    // SAFETY: the child draws, writes and leaves without running anything of the test harness.
+    let child = unsafe { fork() };
+    if child == 0 {
+        if let Ok(values) = std::panic::catch_unwind(draw) {
+            let _ = write.write_all(&values.map(f64::to_le_bytes).concat());
+        }
+        unsafe { _exit(0) }
+    }
+    drop(write);
+    let own = draw();
+    let mut bytes = Vec::new();
+    read.read_to_end(&mut bytes).unwrap();
+    unsafe { waitpid(child, std::ptr::null_mut(), 0) };
+    let theirs: Vec<f64> = bytes.chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
+    assert_eq!(theirs.len(), 2, "the child has drawn");
+    assert!(own[0] != theirs[0] && own[1] != theirs[1], "the copy has the same noise");
+}
+
+/// Keys of 32 bits would repeat: about 19 pairs among so many releases.
+#[test]
+fn operating_system_keys_are_long() {
+    let (noise, stream) = (Noise::secure(), Stream { trial: 0, client: 1, round: 1 });
+    let mut all = std::collections::HashSet::new();
+    for _ in 0..400_000 {
+        let mut released = [0.0; 2];
+        noise.release(stream, scale(1e-3), &[0.0; 2], &mut released).unwrap();
+        assert!(all.insert(released.map(f64::to_bits)), "two releases have the same noise");
+    }
+}
+
+/// A million draws show a scale that is off by a hundredth, and tails that are cut. Five standard errors: a significance of 6e-7.
+#[test]
+fn secure_noise_has_its_scale_and_its_tails() {
+    let scale = scale(1e-4);
+    let lattice = scale.lattice(4).unwrap();
+    let sigma = lattice.step() * lattice.scale() as f64;
+    let draws = noise_of(&Noise::secure_with_test_key([6; 32]), sigma, scale, 250_000);
+    let count = draws.len() as f64;
+    let square = draws.iter().map(|x| x * x).sum::<f64>() / count;
+    let error = (2.0 / count).sqrt();
+    assert!((square - 1.0).abs() < 5.0 * error, "{square}");
+    // Planted: 0.99 of the scale.
+    assert!((0.99 * 0.99 * square - 1.0).abs() > 5.0 * error);
+    let far = draws.iter().filter(|x| x.abs() > 4.0).count() as f64;
+    let expected = count * libm::erfc(4.0 / std::f64::consts::SQRT_2);
+    assert!((far - expected).abs() < 6.0 * expected.sqrt(), "{far} beyond four standard deviations, not {expected}");
+}
+
+/// Numbers that a test says.
+struct Scripted(std::vec::IntoIter<u64>);
+
+impl rand::TryRng for Scripted {
+    type Error = std::convert::Infallible;
+    fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+        unreachable!("the sampler takes 64 bits at a time")
+    }
+    fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+        Ok(self.0.next().expect("the sampler took more numbers than it should"))
+    }
+    fn try_fill_bytes(&mut self, _: &mut [u8]) -> Result<(), Self::Error> {
+        unreachable!("the sampler takes 64 bits at a time")
+    }
+}
+
+/// 2^64 mod 3 = 1: of all numbers, 0 is the one too many, and must be drawn again.
+#[test]
+fn integers_that_would_be_counted_twice_are_rejected() {
+    const MAX: u64 = u64::MAX;
+    // Block 0; offset: 0 is rejected, MAX is 2; accepted; positive.
+    let mut rng = Scripted(vec![0, MAX, 0, MAX, MAX, 0].into_iter());
+    assert_eq!(sample(3, &mut rng), 2);
+    assert_eq!(rng.0.len(), 0);
+}
+
+/// (Delta + g sqrt P)^2/(2 s^2 g^2) <= phi, with Delta as floating-point arithmetic can reach it.
+#[test]
+fn the_lattice_pays_for_rounding_and_for_the_margin() {
+    let bound = Sensitivity::of_clipped_mean(Clip::new(3.0).unwrap(), 50).bound();
+    for features in [1, 8, 10_000] {
+        for exponent in -16..=2 {
+            let phi = 10f64.powi(exponent);
+            let lattice = scale(phi).lattice(features).unwrap();
+            let moved = bound / lattice.step() + (features as f64).sqrt();
+            let cost = (moved / lattice.scale() as f64).powi(2) / 2.0;
+            assert!(cost <= phi, "{features} coordinates: {cost:e} of {phi:e}");
+        }
+    }
+}
+
+#[test]
+fn every_coordinate_has_its_own_noise() {
+    for noise in [Noise::fast(5), Noise::secure(), Noise::secure_with_test_key([2; 32])] {
+        let mut released = [0.0; 50];
+        noise.release(Stream { trial: 0, client: 0, round: 1 }, scale(1e-3), &[0.0; 50], &mut released).unwrap();
+        let different: std::collections::HashSet<u64> = released.iter().map(|v| v.to_bits()).collect();
+        assert_eq!(different.len(), 50);
+    }
+}

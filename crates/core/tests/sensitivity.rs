@@ -7,21 +7,23 @@
 
 mod common;
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use common::{Client, Network};
 use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::free_rounds::{FreeRounds, Mixing};
 use undertone_core::algorithm::p_admm::PAdmm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
 use undertone_core::algorithm::{Algorithm, Decay, Round, Run, Step, StepError, StepSize};
+use undertone_core::client::{Cost, Protection, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::knob::Settings;
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::names::Names;
-use undertone_core::privacy::{Clip, Sensitivity};
+use undertone_core::privacy::{Accountant, ClientBudget, Clip, Delta, Noise, Rho, Schedule, Sensitivity, Stream};
 use undertone_core::problem::Problem;
 use undertone_core::records::{Records, Scratch};
 use undertone_core::regularizer::Regularizer;
@@ -354,4 +356,118 @@ fn a_client_may_have_its_own_step_size() {
     let expected = |eta: f64, n: f64| 2.0 * CLIP / (5.0 * (2.0 * 0.4 * 2.0 + n.sqrt() / eta));
     assert!((allowed(None, 4) - expected(0.5, 4.0)).abs() < 1e-15);
     assert!((allowed(Some(0.1), 4) - expected(0.1, 4.0)).abs() < 1e-15);
+}
+
+/// Noise is made for the round as it is: the degree that is left, the own step size, the own budget. Seeded noise shows it exactly.
+#[test]
+fn noise_is_made_for_the_round_as_it_is() {
+    let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
+    let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
+    let run = Run { rounds: ROUNDS, graph: &graph, problem: &problem };
+    let rows = [(vec![0.3, -0.2, 0.5], 1.0), (vec![0.1, 0.9, -0.4], -2.0)];
+    let client = Client::new(&rows, Some(Clip::new(CLIP).unwrap()));
+    let schedule = Arc::new(Schedule::geometric_from_first(Rho::new(0.01).unwrap(), ROUNDS, 0.9).unwrap());
+    let (points, noise) = ([0.0; 9], Noise::fast(7));
+    type Gain = fn(usize, f64, Option<f64>) -> f64;
+    let cases: [(&dyn Algorithm, Gain); 2] = [
+        (&zcdp(), |degree, n, eta| 1.0 / (2.0 * 0.4 * degree as f64 + n.sqrt() / eta.unwrap_or(0.5))),
+        (&Subgradient { eta: StepSize { eta: 3.0, decay: Decay::Constant } }, |_, _, eta| eta.unwrap_or(3.0)),
+    ];
+    for (algorithm, gain) in cases {
+        for own in [None, Some(Rho::new(0.03).unwrap())] {
+            let budget = ClientBudget::new(schedule.clone(), own, Accountant::Exact, Delta::new(1e-5).unwrap());
+            for (neighbours, eta) in [(&[1u32, 2][..], None), (&[1], None), (&[2], Some(0.1))] {
+                for number in [1u32, 5] {
+                    let round =
+                        run.round(number, 0, eta).with_points(&points[..FEATURES], &points).left_with(neighbours);
+                    let release = |protection: Protection| {
+                        let mut memory = vec![0.0; FEATURES * algorithm.memory()];
+                        let (mut w, mut released) = (vec![0.0; FEATURES], vec![0.0; FEATURES]);
+                        let state = State { memory: &mut memory, w: &mut w, released: &mut released };
+                        let rules = Rules { algorithm };
+                        let scratch = &mut Scratch::default();
+                        let cost = rules.round(&round, client.records(), protection, state, scratch).unwrap().cost();
+                        (released, cost)
+                    };
+                    let (noised, cost) =
+                        release(Protection::On { budget: &budget, noise: &noise, masks: None, trial: 0 });
+                    let (clean, _) = release(Protection::Off);
+                    let phi = own.map_or(0.01, Rho::get) * 0.9f64.powi(1 - number as i32);
+                    // 2 c1/M with M = 2, times the gain.
+                    let sigma = CLIP * gain(neighbours.len(), f64::from(number), eta) / (2.0 * phi).sqrt();
+                    let mut rng = Stream { trial: 0, client: 0, round: number }.fast(7);
+                    for (noised, clean) in noised.iter().zip(&clean) {
+                        let xi: f64 = StandardNormal.sample(&mut rng);
+                        let found = (noised - clean) / sigma;
+                        assert!((found - xi).abs() < 1e-9, "{}: {found} is not {xi}", algorithm.name());
+                    }
+                    assert_eq!(cost, Cost::Rehearsed(budget.cost(number)));
+                }
+            }
+        }
+    }
+}
+
+/// R does not penalise an intercept, so the ridge does not hold it; and the sensitivity covers what the solver may leave.
+#[test]
+fn an_intercept_of_p_admm_moves_as_far_as_its_sensitivity_says() {
+    let algorithm = PAdmm { rho: 0.4, clipped: true };
+    let problem = Problem { intercept: true, ..problem(AnyLoss::Squared(Squared), Regularizer::SquaredL2) };
+    let network = |y: f64| {
+        let client = |y: f64| Client::new(&[(vec![0.0, 0.0, 1.0], y)], Some(Clip::new(CLIP).unwrap()));
+        Network::new(&problem, &[(0, 1)], vec![client(y), client(0.0)])
+    };
+    let w = |y: f64| network(y).step(&algorithm, 1)[..FEATURES].to_vec();
+    let moved = w(1e6).iter().zip(w(-1e6)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+    let allowed = network(0.0).sensitivity(&algorithm, 1, 0).get();
+    assert!(moved <= allowed && moved > 0.999_999 * allowed, "{moved} of {allowed}");
+    // 2 c1/mu, mu = 2 rho d, and twice the error of a gradient of 1e-9.
+    let mu = 0.8;
+    assert!(allowed - 2.0 * CLIP / mu > 1.99e-9 / mu, "the solver's error is not covered");
+}
+
+/// A mixing round releases the same whatever the records are.
+#[test]
+fn a_mixing_round_is_the_same_whatever_the_records() {
+    let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
+    let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
+    let run = Run { rounds: ROUNDS, graph: &graph, problem: &problem };
+    let algorithm = free_rounds();
+    let points: Vec<f64> = (0..9).map(|i| 0.1 * f64::from(i)).collect();
+    let release = |target: f64, number: u32| {
+        let client = Client::new(&[(vec![1.0, 0.5, -0.5], target)], Some(Clip::new(CLIP).unwrap()));
+        let round = run.round(number, 0, None).with_points(&points[..FEATURES], &points);
+        let mut memory = vec![0.0; FEATURES * algorithm.memory()];
+        let (mut w, mut released) = (vec![0.0; FEATURES], vec![0.0; FEATURES]);
+        let state = State { memory: &mut memory, w: &mut w, released: &mut released };
+        let (rules, scratch) = (Rules { algorithm: &algorithm }, &mut Scratch::default());
+        let cost = rules.round(&round, client.records(), Protection::Off, state, scratch).unwrap().cost();
+        (released, memory, cost)
+    };
+    for number in (1..=ROUNDS).filter(|n| !algorithm.touches_records(*n, ROUNDS)) {
+        let one = release(1e3, number);
+        assert_eq!(one.2, Cost::Mixed);
+        assert_eq!(one, release(-1e3, number), "round {number}");
+    }
+}
+
+/// Only the private part is put on the lattice and noised, so the public one must be the same to the last bit.
+#[test]
+fn the_public_part_does_not_depend_on_records() {
+    let problem = problem(AnyLoss::Squared(Squared), Regularizer::ElasticNet { l1: 0.4, l2: 0.2 });
+    let subgradient = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Sqrt } };
+    let algorithms: [&dyn Algorithm; 4] =
+        [&free_rounds(), &FreeRounds { prox: false, ..free_rounds() }, &zcdp(), &subgradient];
+    for algorithm in algorithms {
+        let public = |target: f64, round: u32| {
+            let client = |y: f64| Client::new(&[(vec![1.0, 0.5, -0.5], y)], Some(Clip::new(CLIP).unwrap()));
+            let mut network = Network::new(&problem, &EDGES, vec![client(target), client(0.1), client(0.2)]);
+            network.rounds = ROUNDS;
+            network.released = (0..9).map(|i| 0.1 * f64::from(i)).collect();
+            network.parts(algorithm, round).0[..FEATURES].iter().map(|v| v.to_bits()).collect::<Vec<u64>>()
+        };
+        for round in 1..=ROUNDS {
+            assert_eq!(public(1e3, round), public(-1e3, round), "{} in round {round}", algorithm.name());
+        }
+    }
 }

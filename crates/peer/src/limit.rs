@@ -80,3 +80,50 @@ impl Claim<'_> {
         Ok(Some(spent))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use undertone_core::identity::Identity;
+    use undertone_core::ledger::{Begin, Ledger, MemoryDisk};
+    use undertone_core::message::Chain;
+    use undertone_core::study::Study;
+
+    use super::*;
+
+    /// A study with a large delta must not relax what the owner allows.
+    #[test]
+    fn all_studies_count_at_the_smallest_delta() {
+        let text = "rounds = 3\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 1\n\
+                    [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-grad-nfl\"\neta = 1.0\n\
+                    [privacy]\nepsilon = 1.0\ndelta = 1e-3\nclip = 1.0\n";
+        let study = Study::parse(text, "t").unwrap();
+        let budget = study.client_budget("1").unwrap();
+        let begin = Begin {
+            study: [1; 32],
+            name: "earlier".into(),
+            rounds: 3,
+            features: 1,
+            degree: 2,
+            memory: 0,
+            clients: 3,
+            colluders: 2,
+            total: budget.promised(),
+            epsilon: 1.0,
+            delta: 1e-9,
+            next: budget.cost(1),
+            protected: true,
+            data: [2; 32],
+            time: 0,
+        };
+        let (identity, chain) = (Arc::new(Identity::from_secret(&[3; 32])), Chain::new(study.digest()));
+        let (disk, limits) = (MemoryDisk::default(), study.limits(3));
+        let (ledger, _) = Ledger::enter(disk, identity, chain, limits, begin, Some(budget.clone())).unwrap();
+        let claim = Claim { budget: Some(&budget), later: None, is_protected: true, study: &[9; 32] };
+        let limits = OwnerLimits { epsilon: Some(1.0), alone: None };
+        assert!(claim.allowance(limits, None).is_ok(), "it fits at its own delta");
+        let refused = claim.allowance(limits, Some(ledger.contents()));
+        assert!(matches!(refused, Err(LimitError::Exceeded { delta, .. }) if delta == 1e-9));
+    }
+}

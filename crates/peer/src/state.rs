@@ -175,3 +175,16 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     });
     written.map_err(|source| PeerError::Io { path: path.into(), what: "cannot be written", source })
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// /dev/null takes every write and confirms none.
+    #[test]
+    fn a_write_is_confirmed_by_the_disk() {
+        let write = |durable| FileDisk::open(Path::new("/dev/null"), durable).unwrap().write(0, &[1]);
+        assert_eq!(write(true).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert!(write(false).is_ok());
+    }
+}

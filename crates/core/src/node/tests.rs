@@ -279,3 +279,43 @@ fn a_peer_leaves_when_its_neighbours_know_or_have_left() {
     finals.drop_edge(1);
     assert!(is_finished(&finals, &links));
 }
+
+#[test]
+fn studies_that_protect_nothing_are_refused() {
+    let study = |algorithm: &str, privacy: &str| {
+        let mut text = format!(
+            "rounds = {ROUNDS}\nproblem = {{ loss = \"squared\", weights = \"clients\" }}\n\
+             data = {{ source = \"folder\", path = \".\", records = 20, features = [\"a\", \"b\"], target = \"y\", \
+             bounds = {{ a = [0, 1], b = [0, 1], y = [0, 1] }} }}\n\
+             graph = {{ kind = \"complete\" }}\nalgorithm = {{ {algorithm} }}\nprivacy = {privacy}\n"
+        );
+        for k in 0..3 {
+            text +=
+                &format!("client.c{k} = {{ id = \"{}\", address = \"127.0.0.1:{}\" }}\n", identity(k).id(), 4700 + k);
+        }
+        Study::parse(&text, "test").expect("a study")
+    };
+    let zcdp = "name = \"zcdp-nfl\", rho = 0.5, eta = 0.5";
+    let private = |more: &str| format!("{{ epsilon = 1, delta = 1e-5, clip = 1, {more} }}");
+    let (secure, fast) = (private("noise = \"secure\""), private("noise = \"fast\""));
+    let refused = |study: &Study, rehearsal: bool, word: &str| {
+        let error = Roster::new(study, rehearsal).expect_err(word).to_string();
+        assert!(error.contains(word), "{error}");
+    };
+    assert!(Roster::new(&study(zcdp, &secure), false).is_ok());
+    for (privacy, word) in [
+        (fast, "is not safe to release"),
+        ("\"off\"".into(), "privacy is \"off\""),
+        (private("noise = \"secure\", colluders = 0"), "privacy.colluders = 0"),
+    ] {
+        let study = study(zcdp, &privacy);
+        refused(&study, false, word);
+        assert!(Roster::new(&study, true).is_ok(), "{word}: a rehearsal may");
+    }
+    for name in ["p-admm", "p-admm-unclipped"] {
+        let study = study(&format!("name = \"{name}\", rho = 0.5"), &secure);
+        for rehearsal in [false, true] {
+            refused(&study, rehearsal, "depends on the records without noise");
+        }
+    }
+}

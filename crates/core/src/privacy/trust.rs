@@ -312,4 +312,10 @@ mod tests {
         assert!(Trust::new(5, 1, Some(0.25)).is_err_and(|e| e.to_string().contains("above 1/4")));
         assert!(Trust::new(5, 1, Some(0.9951)).is_err() && Trust::new(5, 1, Some(f64::NAN)).is_err());
     }
+
+    #[test]
+    fn masks_are_never_shorter_than_the_proof_needs() {
+        let lattice = MaskedLattice::new(&masking(4, 1, 1.0 / 3.0 + 1e-12), Rho::new(0.01).unwrap()).unwrap();
+        assert!(lattice.mask() >= 1 << 24, "{}", lattice.mask());
+    }
 }
