@@ -2,6 +2,7 @@
 
 mod account;
 mod audit;
+mod check;
 mod demo;
 mod keygen;
 mod ledger;
@@ -41,6 +42,8 @@ enum Verb {
     Demo(demo::Arguments),
     /// Make a key for a peer and print its public id
     Keygen(keygen::Arguments),
+    /// Say everything that is wrong or odd about a study and one party's file; sends nothing, spends nothing
+    Check(check::Arguments),
     /// Report the cost and the expected error of a study without reading any records
     Plan(plan::Arguments),
     /// Take part in a study, as one of its peers
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().verb {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Keygen(arguments) => keygen::run(&arguments),
+        Verb::Check(arguments) => check::run(&arguments),
         Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Peer(arguments) => peer::run(&arguments),
         Verb::Ledger(arguments) => ledger::run(&arguments),

@@ -118,6 +118,7 @@ pub fn failed(error: PeerError) -> Failure {
 /// at once, also with a later version that would choose differently. Everything else comes from the study.
 fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     let mut document = study::document(&arguments.study, &[])?;
+    study::oddities(&document).iter().for_each(|odd| tracing::warn!("{odd}"));
     if !study::is_auto(&document)? {
         return Ok(study::resolve(&document)?.0);
     }

@@ -45,6 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = study::own_path(Some(&arguments.study), &data).filter(|path| path.exists()) {
         study::check_files(&mut document, &path)?;
     }
+    study::tell_oddities(&document);
     let spec = document.spec().map_err(Failure::input)?;
     let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
     let planned = planning(|watch| {

@@ -74,6 +74,7 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
     {
         study::check_files(&mut document, path)?;
     }
+    study::tell_oddities(&document);
     let (study, chosen) = study::resolve(&document)?;
     if let Some(chosen) = chosen {
         eprintln!("note: {chosen}");

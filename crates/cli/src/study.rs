@@ -111,6 +111,25 @@ pub fn may_be_chosen(assignment: &str) -> bool {
     .contains(&key)
 }
 
+/// What is odd about a study, in sentences.
+pub fn oddities(document: &Document) -> Vec<String> {
+    let Ok(spec) = document.spec() else { return Vec::new() };
+    let names = undertone_plan::clients(&spec).ok().map(|(names, _)| names);
+    let mut odd = spec.oddities(names.as_ref());
+    if document.has("problem", "regularizer") && spec.lambda != 0.0 && !document.has("problem", "lambda") {
+        odd.push(format!(
+            "problem.lambda is not given and is {}: a strong penalty for most problems; write it",
+            spec.lambda
+        ));
+    }
+    odd
+}
+
+/// Says what is odd before anything runs.
+pub fn tell_oddities(document: &Document) {
+    oddities(document).iter().for_each(|odd| eprintln!("note: {odd}"));
+}
+
 /// A plan can only fail because of the study.
 pub fn failed(error: PlanError) -> Failure {
     Failure::input(error)

@@ -28,8 +28,10 @@
 #![forbid(unsafe_code)]
 
 mod closed;
+mod inspect;
 mod memory;
 mod model;
+pub mod report;
 mod scores;
 pub mod table;
 
@@ -42,6 +44,7 @@ use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
 
 pub use closed::{Closed, Interval};
+pub use inspect::{ColumnSummary, Inspection, inspect};
 pub use memory::MemoryTable;
 pub use model::{Background, FittedModel, Model, Prediction, mean, promise};
 pub use scores::{Score, Scored};

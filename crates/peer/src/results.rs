@@ -4,10 +4,12 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use undertone_core::ledger::{Contents, Disk};
+use undertone_core::names::Names;
 use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::{Rho, Spent};
 use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
+use undertone_data::report::{begin_report, score_table, spent_by_round};
 use undertone_data::{Background, Closed, Held, Model, Scored, mean, promise};
 
 use crate::PeerError;
@@ -41,12 +43,15 @@ pub(crate) struct Results<'a> {
 }
 
 impl Results<'_> {
+    /// Whether the study ends in a model. Moments and closing releases do not.
+    pub fn is_model(&self) -> bool {
+        let spec = self.study.spec();
+        spec.closing.is_none() && spec.schema().is_none_or(|schema| !matches!(schema.scaling, Scaling::Moments { .. }))
+    }
+
     /// model.json, and the frames it is computed from. Of moments only these.
     pub fn write_model<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
-        // Moments and closing releases are no model.
-        let is_model = self.study.spec().closing.is_none()
-            && self.study.spec().schema().is_none_or(|schema| !matches!(schema.scaling, Scaling::Moments { .. }));
-        if is_model {
+        if self.is_model() {
             let finals = node.finals();
             let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
             let model = Model::new(self.study, mean(&flat, self.study.features()));
@@ -156,6 +161,79 @@ impl Results<'_> {
             "clients_in_model": names(node.finals().iter().map(|f| f.0).collect()).len(),
             "clients": self.roster.names.len(),
         })
+    }
+}
+
+/// What the report of a peer is made of.
+pub(crate) struct Told<'a> {
+    pub study: &'a Study,
+    pub names: &'a Names,
+    pub folder: &'a Path,
+    /// The last releases that are here, with their authors.
+    pub finals: &'a [(u32, Vec<f64>)],
+    pub statement: &'a Value,
+    pub closed: Option<&'a Closed>,
+    pub held: &'a Held,
+}
+
+impl Told<'_> {
+    /// Writes report.html.
+    pub fn write(&self) -> Result<(), PeerError> {
+        let Told { study, statement, .. } = *self;
+        let flat: Vec<f64> = self.finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
+        if flat.is_empty() {
+            return Ok(());
+        }
+        let model = Model::new(study, mean(&flat, study.features()));
+        let mut report = begin_report(study, &model, self.closed, None);
+        let mut own = Scored::new(study.spec().loss);
+        self.held.score(study, &model.w, &mut own);
+        if !own.is_empty() {
+            report.private = true;
+            let title = format!(
+                "On {} of this party's own records, which were kept out of training: for this party's eyes only",
+                own.len()
+            );
+            report.scores.push(score_table(&title, &[("private model", &own)]));
+        }
+        let number = |key: &str| statement[key].as_f64();
+        match (number("epsilon"), number("delta")) {
+            (Some(epsilon), Some(delta)) => {
+                report.cost.push(format!("This party spent epsilon {epsilon:.4} at delta {delta:e}."));
+                if let (Some(colluders), Some(alone)) =
+                    (statement["colluders"].as_u64(), number("epsilon_if_all_others_collude"))
+                {
+                    report.cost.push(format!("This holds as long as at most {colluders} of the other parties pool what they know; if all do, epsilon is {alone:.4}."));
+                }
+                if let Some(all) = number("epsilon_of_all_studies_with_this_data") {
+                    report.cost.push(format!("All studies with this data together: epsilon {all:.4}."));
+                }
+                report.spent = spent_by_round(study);
+            }
+            _ => report.cost.push("Not private: a rehearsal without safe noise.".into()),
+        }
+        let named = |k: usize| self.finals.iter().any(|(author, _)| *author as usize == k);
+        let remark =
+            |k: usize| if named(k) { "in the model" } else { "not in the model: its last release did not arrive" };
+        report.parties = (0..self.names.len()).map(|k| (self.names.get(k).into_owned(), remark(k).into())).collect();
+        let rounds = &statement["rounds"];
+        report.happened.push(format!(
+            "{} rounds: {} computed from this party's records, {} mixed, {} withheld.",
+            rounds["done"], rounds["computed"], rounds["mixed"], rounds["withheld"]
+        ));
+        for (key, words) in [
+            ("dropped_neighbours", "Neighbours that were lost and dropped"),
+            ("missing_from_model", "Missing from the model"),
+        ] {
+            let listed: Vec<&str> = statement[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            if !listed.is_empty() {
+                report.happened.push(format!("{words}: {}.", listed.join(", ")));
+            }
+        }
+        if statement["overshoots"].as_bool() == Some(true) {
+            report.happened.push("The steps overshoot: the releases swing to and fro and gain nothing by it.".into());
+        }
+        write_whole(&self.folder.join("report.html"), report.html().as_bytes())
     }
 }
 

@@ -19,7 +19,7 @@ use crate::limit::{Claim, Later, OwnerLimits};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
-use crate::results::{Results, add_closing, read_finals};
+use crate::results::{Results, Told, add_closing, read_finals};
 use crate::state::{StateFolder, make_folder};
 pub use crate::update::{Started, Update};
 
@@ -165,22 +165,15 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     if last.stopped {
         return Ok(Report { interrupted: true, ..main });
     }
-    finish(&fitted, &closing, clients, main, &last)
-}
-
-/// Adds what the closing release says and cost to the results of a study.
-fn finish(
-    study: &Study,
-    closing: &Study,
-    clients: usize,
-    mut main: Report,
-    last: &Report,
-) -> Result<Report, PeerError> {
     let flat: Vec<f64> = last.finals.iter().flat_map(|(_, values)| values.iter().copied()).collect();
     let divisor = closing.mean_records().expect("the roster refuses a study without it");
     let present = last.finals.len();
-    let closed = Closed::new(study, closing, &mean(&flat, closing.features()), (clients, present), divisor);
-    add_closing(study, &main.folder, &mut main.statement, &last.statement, closed.as_ref())?;
+    let closed = Closed::new(&fitted, &closing, &mean(&flat, closing.features()), (clients, present), divisor);
+    add_closing(&fitted, &main.folder, &mut main.statement, &last.statement, closed.as_ref())?;
+    let held = options.data.load(&fitted, &roster.names.get(me))?.held;
+    let (folder, finals, statement) = (&main.folder, &main.finals, &main.statement);
+    let names = &roster.names;
+    Told { study: &fitted, names, folder, finals, statement, closed: closed.as_ref(), held: &held }.write()?;
     main.seconds += last.seconds;
     Ok(main)
 }
@@ -255,6 +248,10 @@ fn run_stage(
         }
         let statement = results.write_statement(&node, options.rehearsal)?;
         let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
+        if results.is_model() && complete {
+            let (names, statement) = (&roster.names, &statement);
+            Told { study, names, folder: &folder, finals: &finals, statement, closed: None, held: &held }.write()?;
+        }
         let (stopped, interrupted) = (interrupted, interrupted && !complete);
         Ok(Report { folder: folder.clone(), statement, interrupted, seconds, finals, stopped })
     });

@@ -15,5 +15,7 @@
 
 pub mod chart;
 mod page;
+mod study;
 
 pub use page::{Page, Table, code, escape, note, text};
+pub use study::{ScoreTable, StudyReport};

@@ -43,7 +43,7 @@ pub fn prepare(folder: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Writes study.toml, trace.csv, clients.csv, model.json and summary.json, and with the feature `plot` learning.svg and
+/// Writes study.toml, trace.csv, clients.csv, model.json, summary.json and report.html, and with the feature `plot` learning.svg and
 /// learning.png.
 pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     let write = |name: &str, body: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
@@ -66,6 +66,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
         outcome.model.to_json(&outcome.fitted, &Background { privacy, closed: outcome.closed.first(), clients });
     write("model.json", &|f| json(&model, f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
+    write("report.html", &|f| f.write_all(outcome.report().as_bytes()))?;
     #[cfg(feature = "plot")]
     chart(outcome).save(&folder.join("learning"))?;
     Ok(())

@@ -5,6 +5,7 @@ use undertone_core::names::Names;
 use undertone_core::privacy::{Accountant, Budget, Rho};
 use undertone_core::regularizer::Regularizer;
 use undertone_core::study::{NoiseKind, RegularizerSpec, Study};
+use undertone_data::report::{begin_report, score_table, spent_by_round};
 use undertone_data::{Closed, Held, Model, Scored};
 
 use crate::burden::burden;
@@ -71,6 +72,8 @@ pub struct Outcome {
     pub central: Result<Central, CentralError>,
     /// The solution of the clipped problem.
     pub surrogate: Option<Central>,
+    /// The objective of the best model without features, in the first trial.
+    pub null_objective: Option<f64>,
     /// The epsilon of the run at the study's delta; none if the run is not private.
     pub epsilon: Option<f64>,
     /// The same of the most exposed client if all others collude; without masks the two are equal.
@@ -254,6 +257,59 @@ impl Outcome {
             [_] => format!("the feature {} is zero in every record", names[0]),
             _ => format!("the features are collinear: {}{more}", names.join(", ")),
         }
+    }
+
+    /// The report of the run, as a page.
+    pub fn report(&self) -> String {
+        let pooled = self.central.as_ref().ok().map(|central| Model::new(&self.fitted, central.w.clone()));
+        let mut report = begin_report(&self.fitted, &self.model, self.closed.first(), pooled.as_ref());
+        report.toml = self.study.to_toml();
+        report.private = !self.study.spec().data.is_made_up();
+        if let Some(held) = &self.held_out {
+            let title = format!("On {} records that were kept out of training", held.private.len());
+            let models = [("private model", &held.private)]
+                .into_iter()
+                .chain(held.pooled.as_ref().map(|pooled| ("pooled data", pooled)));
+            report.scores.push(score_table(&title, &models.collect::<Vec<_>>()));
+        }
+        if let (Ok(central), Some(null)) = (&self.central, self.null_objective)
+            && null - central.objective > 1e-9 * null.abs()
+        {
+            let skill = |point: &Point| 1.0 - (point.objective.mean - central.objective) / (null - central.objective);
+            let stride = self.points.len().div_ceil(400);
+            let points =
+                self.points.iter().step_by(stride.max(1)).map(|point| (f64::from(point.round), skill(point).max(-1.0)));
+            report.learning = points.collect();
+        }
+        if let (Some(privacy), Some(epsilon)) = (self.study.privacy(), self.epsilon) {
+            report.cost.push(format!(
+                "Every party spends epsilon {epsilon:.4} at delta {:e} (accountant {}).",
+                privacy.delta().get(),
+                privacy.accountant().name()
+            ));
+            if let Some(colluders) = privacy.colluders() {
+                let alone = self.epsilon_alone.map_or("without bound".into(), |alone| format!("{alone:.4}"));
+                report.cost.push(format!("This holds as long as at most {colluders} of {} parties pool what they know; if all others of a party do, epsilon is {alone}.", self.names.len()));
+            }
+            report.spent = spent_by_round(&self.study);
+            report.agreed = match privacy.budget() {
+                Budget::Epsilon(epsilon) => Some(epsilon.get()),
+                Budget::First(_) => None,
+            };
+        }
+        let shown = self.names.len().min(50);
+        report.parties =
+            (0..shown).map(|k| (self.names.get(k).into_owned(), format!("{} records", self.records[k]))).collect();
+        if shown < self.names.len() {
+            report.parties.push((format!("and {} more", self.names.len() - shown), String::new()));
+        }
+        report.happened = vec![format!(
+            "A simulation in one process, {} trial(s), {:.1} seconds; the first trial is shown.",
+            self.study.spec().simulation.trials,
+            self.seconds
+        )];
+        report.happened.extend(self.notices());
+        report.html()
     }
 
     /// The contents of `summary.json`.

@@ -476,6 +476,7 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         regularizer: first.problem.regularizer,
         central: first.central.clone(),
         surrogate: first.surrogate.clone(),
+        null_objective: first.null,
         epsilon: promise.map(|privacy| privacy.promised().get()),
         epsilon_alone: promise.and_then(|privacy| epsilon_alone(study, privacy, &first.population)),
         study: study.clone(),

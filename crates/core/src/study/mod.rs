@@ -7,6 +7,7 @@
 mod check;
 mod checked;
 mod digest;
+mod odd;
 mod spec;
 mod toml;
 

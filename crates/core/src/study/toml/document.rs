@@ -103,6 +103,11 @@ impl Document {
         StudyError { place: locate(&self.root, &self.origin, &error.key).into(), ..error }
     }
 
+    /// Whether a table of the document has a key.
+    pub fn has(&self, table: &str, key: &str) -> bool {
+        matches!(self.root.get(table).map(|found| &found.value), Some(Value::Table(inside)) if inside.contains_key(key))
+    }
+
     /// A reader of the whole document.
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.root, String::new(), self.origin.clone())

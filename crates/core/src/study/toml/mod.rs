@@ -20,6 +20,11 @@ impl Document {
         top.finish()?;
         Ok(spec)
     }
+
+    /// Everything that cannot be read, table by table; what is wrong with the whole is told by the check of a study.
+    pub fn problems(&self) -> Vec<StudyError> {
+        tables::problems(&mut self.reader())
+    }
 }
 
 impl StudySpec {

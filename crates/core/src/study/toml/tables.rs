@@ -78,6 +78,35 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
     })
 }
 
+/// All tables that cannot be read, each on its own, so that one mistake does not hide the next.
+pub(super) fn problems(top: &mut Reader) -> Vec<StudyError> {
+    fn keep<T>(result: Result<T, StudyError>, found: &mut Vec<StudyError>) -> Option<T> {
+        result.map_err(|error| found.push(error)).ok()
+    }
+    let mut found = Vec::new();
+    keep(top.text("name"), &mut found);
+    keep(top.integer("seed", 0, i64::MAX), &mut found);
+    keep(top.integer_required("rounds", 1, MOST_ROUNDS), &mut found);
+    let loss = keep(top.table_required("problem").and_then(problem), &mut found).map(|problem| problem.loss);
+    if let Some(loss) = loss
+        && let Some(mut data) = keep(top.table_required("data").and_then(|table| data(table, loss)), &mut found)
+    {
+        keep(top.table("plan").and_then(|table| plan(table, &mut data)), &mut found);
+    }
+    keep(top.table_required("graph").and_then(graph), &mut found);
+    if !top.is_word("algorithm", "auto") {
+        keep(top.table_required("algorithm").and_then(algorithm), &mut found);
+    }
+    if !top.is_word("privacy", "off") {
+        keep(top.table_required("privacy").and_then(privacy), &mut found);
+    }
+    keep(top.table("simulation").and_then(simulation), &mut found);
+    keep(top.table("client").and_then(clients), &mut found);
+    keep(top.table("network").and_then(network), &mut found);
+    keep(top.table("inference").and_then(inference), &mut found);
+    found
+}
+
 /// The table [problem].
 struct Problem {
     loss: AnyLoss,

@@ -1,0 +1,52 @@
+//! Settings that are allowed and seldom meant.
+
+use super::StudySpec;
+use crate::names::Names;
+
+/// Networks up to this size have their graph looked at.
+const LARGEST_NETWORK: usize = 2000;
+
+impl StudySpec {
+    /// What is odd about this study, in sentences; `names` are its clients, if they are known.
+    pub fn oddities(&self, names: Option<&Names>) -> Vec<String> {
+        let mut odd = Vec::new();
+        let clients = names.map(Names::len);
+        let records = self.public_records().filter(|records| !records.is_empty());
+        let total = records
+            .as_ref()
+            .zip(clients)
+            .map(|(records, clients)| records.iter().sum::<usize>() as f64 / records.len() as f64 * clients as f64);
+        if let (Some(privacy), Some(total)) = (&self.privacy, total)
+            && privacy.delta > 1.0 / total
+        {
+            odd.push(format!(
+                "privacy.delta = {:e} is above 1/{total:.0}, one over the number of records: publishing one whole record at random would keep it; write at most {:.0e}",
+                privacy.delta,
+                0.1 / total
+            ));
+        }
+        let features = self.features();
+        if let Some(least) =
+            records.as_ref().and_then(|records| records.iter().min()).filter(|least| **least < features)
+        {
+            odd.push(format!(
+                "a party has {least} records for {features} features: it adds little but noise; leave it out, or use fewer features"
+            ));
+        }
+        if let Some(names) = names.filter(|names| (3..=LARGEST_NETWORK).contains(&names.len()))
+            && let Ok(graph) = self.build_graph(names, 0)
+        {
+            let (low, high) = graph.spectrum().metropolis;
+            let gap = 1.0 - low.abs().max(high.abs());
+            // Accelerated gossip shrinks what is not common by exp(-sqrt(2 gap)) in a round.
+            let needed = (3.0 / (2.0 * gap.max(1e-12)).sqrt()).ceil();
+            if f64::from(self.rounds) < needed {
+                odd.push(format!(
+                    "rounds = {} are too few for this graph: it takes about {needed} for what one party knows to reach all others; add rounds or edges",
+                    self.rounds
+                ));
+            }
+        }
+        odd
+    }
+}
