@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use undertone_core::closing::normal_range;
 use undertone_core::study::{Study, StudySpec};
 use undertone_plan::{self as plan, Plan, Regret, Row, TrustRow};
 use undertone_sim::burden::burden;
@@ -145,6 +146,7 @@ fn report(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
         "messages   {frame} bytes to each neighbour in each round, before encryption and headers; at most {} in all from one client",
         bytes(all)
     );
+    text += &intervals(study, clients);
     text += &expectation(plan);
     text += &worth(plan, trust);
     let each: Vec<usize> = (0..clients).map(|k| plan.records[k % plan.records.len()]).collect();
@@ -154,6 +156,25 @@ fn report(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
     text += &noise(plan, plan.recommended());
     let _ = write!(text, "\nwritten to {}: the study with {}", out.display(), plan.recommended().algorithm);
     text
+}
+
+/// How wide intervals will be.
+fn intervals(study: &Study, clients: usize) -> String {
+    let Some(expected) = study.expected_error(clients) else { return String::new() };
+    let level = study.spec().inference.unwrap_or(0.95);
+    let Some((all, sampling)) = expected else {
+        return "intervals  none: the noise of the second derivatives would be as large as they are; more records, a larger epsilon, masks, typical values or \
+                fewer features would help\n"
+            .into();
+    };
+    let unit = if study.spec().loss.is_classification() { "in log odds" } else { "in spreads of the target" };
+    let z = normal_range(level);
+    format!(
+        "intervals  {:.0}%: a coefficient plus or minus about {} {unit} for a spread of its feature, {:.1} times as wide as without privacy\n",
+        100.0 * level,
+        crate::short(z * all),
+        all / sampling
+    )
 }
 
 /// What to expect of each algorithm, in words and numbers.

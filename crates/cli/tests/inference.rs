@@ -53,7 +53,7 @@ fn the_closing_release_is_recorded_charged_and_made_once() {
     assert!(
         first.iter().all(|model| model["uncertainty"] == first[0]["uncertainty"] && !model["uncertainty"].is_null())
     );
-    for k in 0..3 {
+    for (k, model) in first.iter().enumerate() {
         let statement = consortium.result(k, "statement.json");
         let number = |key: &str| statement[key].as_f64().unwrap_or_else(|| panic!("{key} in {statement}"));
         // Rounds and closing release together spend what the study promises: its epsilon, and the same as the ledger says.
@@ -68,7 +68,7 @@ fn the_closing_release_is_recorded_charged_and_made_once() {
         assert!((number("rho_of_closing") / number("rho") - 0.65).abs() < 1e-6, "{statement}");
         let shown = ledger(consortium.folder.path(), &consortium.state(k));
         assert!(shown.contains("trial-closing"), "{shown}");
-        assert!((first[k]["privacy"]["epsilon"].as_f64().unwrap() / 40.0 - 1.0).abs() < 1e-9);
+        assert!((model["privacy"]["epsilon"].as_f64().unwrap() / 40.0 - 1.0).abs() < 1e-9);
     }
     // Started again, the peers find that all is done, and release nothing more.
     wait(&consortium, &mut consortium.spawn_all(&[]));
@@ -134,4 +134,56 @@ fn scores_and_predictions_from_files() {
     let predicted =
         run(&["predict", "--model", "run/model.json", "--data", "new.csv", "--keep", "id", "--keep", "ward"]);
     assert!(predicted.starts_with("id,ward,y\nr1,w1,"), "{predicted}");
+}
+
+#[test]
+fn plan_says_how_wide_intervals_will_be() {
+    let consortium = inferring(3, "fast");
+    let plan = |sets: &[&str]| {
+        let mut command = undertone();
+        command.current_dir(consortium.folder.path()).args(["plan", "study.toml", "--out"]);
+        command.arg(format!("planned-{}.toml", sets.len()));
+        for set in sets {
+            command.args(["--set", set]);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let wide = plan(&[]);
+    assert!(wide.contains("intervals  90%: a coefficient plus or minus about"), "{wide}");
+    let none = plan(&["privacy.epsilon=0.1"]);
+    assert!(none.contains("intervals  none"), "{none}");
+}
+
+#[test]
+fn check_tells_all_problems_at_once() {
+    let consortium = inferring(2, "fast");
+    let check = |arguments: &[&str]| {
+        let output =
+            undertone().current_dir(consortium.folder.path()).args(["check", "study.toml"]).args(arguments).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
+    };
+    let (code, text) = check(&["--data", "data/peer0.csv"]);
+    assert!(code == Some(0) && text.contains("400 records, of which") && text.contains("can be used"), "{text}");
+    // Two tables of the study are wrong.
+    let (code, text) = check(&["--set", "graph.kind=\"rnig\"", "--set", "privacy.delta=2"]);
+    assert!(
+        code == Some(2) && text.contains("2 problems") && text.contains("graph.kind") && text.contains("delta"),
+        "{text}"
+    );
+    // Two rows of the file are wrong, and are named both.
+    let path = consortium.path("data/peer0.csv");
+    let data = std::fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<&str> = data.lines().collect();
+    (lines[5], lines[9]) = ("1,99,2", "1,two,3");
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let (code, text) = check(&["--data", "data/peer0.csv"]);
+    assert_eq!(code, Some(2), "{text}");
+    for words in ["2 problems", "peer0.csv:6", "99 is outside", "peer0.csv:10", "\"two\" is not a number"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let (_, text) = check(&["--set", "privacy.delta=0.01"]);
+    assert!(text.contains("privacy.delta = 1e-2 is above 1/800"), "{text}");
 }

@@ -261,6 +261,27 @@ impl Closing {
         })
     }
 
+    /// The standard error to expect for the coefficient of a feature whose mean square is `square`, uncorrelated with the others, and the same without privacy; all
+    /// in the units of learning. None if noise is likely to be too large for intervals.
+    pub fn expected_error(&self, noise: ClosingNoise, square: f64) -> Option<(f64, f64)> {
+        self.hessian?;
+        let (a_h, a_g, ..) = self.factors();
+        // Half of the variance of the target is explained; labels are equally likely; a third of the errors is beyond a Huber threshold.
+        let (curvature, slope) = match self.loss {
+            AnyLoss::Squared(_) => (2.0, 2.0 * (self.range / 4.0).powi(2)),
+            AnyLoss::Logistic(_) => (0.2, 0.2),
+            _ => (0.7, 0.5 * self.slope * self.slope),
+        };
+        let hessian = curvature * square;
+        // Some direction has a third of that.
+        if hessian / 3.0 < noise.sigma / a_h * (2.0 * self.features() as f64).sqrt() {
+            return None;
+        }
+        let sampling = slope * square / noise.records;
+        let all = (noise.sigma / a_g).powi(2) + sampling;
+        Some(((SECOND_ORDER * all).sqrt() / hessian, sampling.sqrt() / hessian))
+    }
+
     /// The scores that the mean over clients gives; none if noise hides how many records were held out.
     pub fn private_scores(&self, mean: &[f64], noise: ClosingNoise) -> Option<PrivateScores> {
         let share = (1.0 / SCORE as f64).sqrt();

@@ -19,6 +19,9 @@ pub struct Interval {
     pub widening: f64,
 }
 
+/// A score over all parties that was released privately: its name, its value, and the ends of its interval.
+pub type PrivateScore = (&'static str, f64, (f64, f64));
+
 /// What was released after the last round, read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Closed {
@@ -26,8 +29,8 @@ pub struct Closed {
     pub level: f64,
     /// One interval for each coefficient, the intercept first if there is one; or why there is none. None if none was asked for.
     pub intervals: Option<Result<Vec<Interval>, String>>,
-    /// Scores over all parties, with their intervals: name, value, ends. None if none were asked for or noise hides them.
-    pub scores: Option<Vec<(&'static str, f64, (f64, f64))>>,
+    /// Scores over all parties, with their intervals. None if none were asked for or noise hides them.
+    pub scores: Option<Vec<PrivateScore>>,
 }
 
 impl Closed {
@@ -116,7 +119,7 @@ fn in_table_units(study: &Study, found: &Uncertainty, level: f64) -> Vec<Interva
 }
 
 /// Scores in the units of the table, each with its interval.
-fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<(&'static str, f64, (f64, f64))> {
+fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<PrivateScore> {
     let ends = |mean: &HeldMean| ((mean.mean - z * mean.error).max(0.0), mean.mean + z * mean.error);
     if study.spec().loss.is_classification() {
         const LOG_LOSS: f64 = 4.0;

@@ -43,7 +43,7 @@ use undertone_core::records::{Dataset, RecordLayout};
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::Study;
 
-pub use closed::{Closed, Interval};
+pub use closed::{Closed, Interval, PrivateScore};
 pub use inspect::{ColumnSummary, Inspection, inspect};
 pub use memory::MemoryTable;
 pub use model::{Background, FittedModel, Model, Prediction, mean, promise};

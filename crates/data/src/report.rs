@@ -119,7 +119,7 @@ fn assumed(study: &Study) -> Vec<String> {
         return vec!["Privacy is off: every message reveals the data.".into()];
     };
     assumed.push(match privacy.colluders() {
-        Some(q) => format!("At most {q} parties pool what they know. If this is wrong, the larger epsilon holds, which rests on a party's own noise alone."),
+        Some(q) => format!("At most {q} of the other parties pool what they know. If this is wrong, the larger epsilon holds, which rests on a party's own noise alone."),
         None => "Nothing about the other parties: a party is protected even if all others work together.".into(),
     });
     assumed.push("One person has one record with one party. With several records, or records with several parties, a person is protected less.".into());

@@ -7,7 +7,7 @@ use super::{
     StudyDigest, StudyError, StudySpec,
 };
 use crate::algorithm::Algorithm;
-use crate::closing::{self, Closing};
+use crate::closing::{self, Closing, ClosingNoise};
 use crate::graph::{Graph, GraphError};
 use crate::knob::Settings;
 use crate::loss::{Absolute, AnyLoss, Hinge};
@@ -297,6 +297,25 @@ impl Study {
             ..privacy
         });
         Some(study.check().expect("made of checked parts"))
+    }
+
+    /// The standard error to expect for a coefficient among so many clients, and the same without privacy, in spreads of the target for each spread of the feature
+    /// (for the logistic loss, in log odds): none without intervals, and `Some(None)` if noise is likely to be too large for them.
+    pub fn expected_error(&self, clients: usize) -> Option<Option<(f64, f64)>> {
+        self.spec.inference?;
+        let closing = self.closing(&vec![0.0; self.features], clients)?;
+        let (parts, divisor) = (closing.spec.closing.as_ref()?, self.mean_records()?);
+        let sigma = self.closing_sigma(clients, clients, divisor)?;
+        let noise = ClosingNoise { sigma, records: divisor * clients as f64, clients };
+        let schema = self.spec.schema()?;
+        // In units of bounds a feature has a spread of about a quarter.
+        let scaled = schema.features.iter().any(|column| column.typical.is_some());
+        let spread = if scaled { 1.0 } else { 0.25 };
+        let target = if self.spec.loss.is_classification() || schema.target.typical.is_some() { 1.0 } else { 0.25 };
+        let in_spreads = |error: f64| error * spread / target;
+        Some(
+            parts.expected_error(noise, spread * spread).map(|(all, sampling)| (in_spreads(all), in_spreads(sampling))),
+        )
     }
 
     /// The standard deviation of the noise in the mean of the closing releases of `present` of `clients` clients, each dividing by `divisor`.
