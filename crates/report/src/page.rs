@@ -11,11 +11,11 @@ body { font: 17px/1.55 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .3rem } h2 { margin-top: 2.2rem; font-size: 1.25rem } p { margin: .6rem 0 }
 .lead, .note, figcaption { color: var(--soft) } .note, figcaption { font-size: .9rem }
 .good { color: var(--good); font-weight: 600 } .bad { color: var(--bad); font-weight: 600 }
-figure { margin: 1.2rem 0; break-inside: avoid } svg { max-width: 100%; height: auto; display: block } svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .soft { fill: var(--soft) }
+figure { margin: 1.2rem 0; break-inside: avoid; overflow-x: auto } svg { width: 100%; min-width: 36rem; height: auto; display: block } svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .soft { fill: var(--soft) }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .92rem; margin: .8rem 0 }
 td, th { border-bottom: 1px solid var(--line); padding: .3rem .9rem .3rem 0; text-align: left; vertical-align: top } .n { text-align: right; font-variant-numeric: tabular-nums }
 pre { background: var(--card); padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; border-radius: .3rem } code { overflow-wrap: anywhere }
-@media print { body { font-size: 10.5pt; max-width: none; padding: 0 } pre { white-space: pre-wrap } h2 { break-after: avoid } tr { break-inside: avoid } }
+@media print { svg { min-width: 0 } body { font-size: 10.5pt; max-width: none; padding: 0 } pre { white-space: pre-wrap } h2 { break-after: avoid } tr { break-inside: avoid } }
 ";
 
 /// A page under construction.
