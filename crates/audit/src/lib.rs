@@ -107,7 +107,7 @@ impl Options {
     }
 }
 
-/// Audits a study among these clients: as it is and near another epsilon, and the standardisation before it if it has one.
+/// Audits a study among these clients: as it is and near another epsilon, with the standardisation before it and the closing release after it if it has them.
 pub fn audit(study: &Study, names: &Names, options: &Options, watch: &dyn Watch) -> Result<Findings, AuditError> {
     if study.privacy().is_none() {
         return Err(AuditError::NoPrivacy);
@@ -143,13 +143,22 @@ pub fn audit(study: &Study, names: &Names, options: &Options, watch: &dyn Watch)
     Ok(Findings::new(study, options.alpha, parts))
 }
 
-/// The study, and the standardisation before it.
+/// The study, the standardisation before it, and the closing release after it. What the one before released decides nothing about the sensitivity of the next, so
+/// zeros stand for it.
 fn stages(study: &Study, names: &Names, name: &str) -> Result<Vec<(String, Study)>, AuditError> {
-    let Some(moments) = study.moments() else { return Ok(vec![(name.to_string(), study.clone())]) };
-    let divisor = study.divisor(1, || 1.0);
-    let trust = study.masking(names.len(), || divisor)?.map(|masking| masking.trust);
-    let fitted = study.standardised(&vec![0.0; moments.features()], names.len(), divisor, trust.as_ref())?;
-    Ok(vec![(format!("{name}, standardisation"), moments), (format!("{name}, rounds"), fitted)])
+    let mut stages = Vec::new();
+    let mut rounds = study.clone();
+    if let Some(moments) = study.moments() {
+        let divisor = study.divisor(1, || 1.0);
+        let trust = study.masking(names.len(), || divisor)?.map(|masking| masking.trust);
+        rounds = study.standardised(&vec![0.0; moments.features()], names.len(), divisor, trust.as_ref())?;
+        stages.push((format!("{name}, standardisation"), moments));
+    }
+    let closing = rounds.closing(&vec![0.0; rounds.features()], names.len());
+    let whole = stages.is_empty() && closing.is_none();
+    stages.push((if whole { name.to_string() } else { format!("{name}, rounds") }, rounds));
+    stages.extend(closing.map(|closing| (format!("{name}, closing release"), closing)));
+    Ok(stages)
 }
 
 /// Clients with the same budget, the common one first.

@@ -109,10 +109,11 @@ impl Star {
         if let DataSpec::Files { records, .. } = &mut spec.data {
             *records = vec![FEATURES];
         }
+        spec.inference = None;
         spec.graph = GraphSpec::Edges(names[1..].iter().map(|name| ("hub".to_string(), name.clone())).collect());
         if let Some(privacy) = &mut spec.privacy {
             (privacy.clip, privacy.budget, privacy.noise) = (Some(CLIP), budget, NoiseKind::Secure);
-            (privacy.standardise, privacy.spent_share) = (None, 0.0);
+            (privacy.standardise, privacy.spent_share, privacy.score_budget) = (None, 0.0, None);
             privacy.colluders = privacy.colluders.map(|q| q.clamp(1, SPOKES - 1));
             privacy.theta = None;
         }

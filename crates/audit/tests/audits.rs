@@ -106,13 +106,15 @@ fn p_admm_is_refuted_by_its_stops() {
 }
 
 #[test]
-fn standardisation_is_audited_as_well() {
+fn standardisation_and_the_closing_release_are_audited_as_well() {
     let text = "rounds = 12\n[problem]\nloss = \"absolute\"\n\
                 [data]\nsource = \"stand-in\"\nclients = 6\nrecords = 20\nfeatures = [\"a\", \"b\"]\ntarget = \"y\"\nintercept = true\n\
                 bounds.a = [0, 1]\nbounds.b = [0, 1]\nbounds.y = [0, 1]\n[graph]\nkind = \"ring\"\n\
                 [privacy]\nepsilon = 2\ndelta = 1e-5\nclip = 0.4\nstandardise = 0.3\n[algorithm]\nname = \"free-rounds\"\ndata_rounds = 4\neta = 0.5\n";
-    let findings = found(&Study::parse(text, "standardised").unwrap(), Some(100_000));
-    assert_eq!(findings.parts.len(), 4);
+    let text = text.replace("[graph]", "[inference]\nlevel = 0.9\n[graph]").replace("\"absolute\"", "\"squared\"");
+    let findings = found(&Study::parse(&text, "standardised").unwrap(), Some(100_000));
+    // Each of three stages at two budgets.
+    assert_eq!(findings.parts.len(), 6);
     for part in &findings.parts {
         assert!(!part.is_violated() && part.proven() > 0.75 * part.claimed, "{part:?}");
     }
