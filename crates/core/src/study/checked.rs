@@ -3,18 +3,15 @@
 use std::sync::Arc;
 
 use super::{
-    AlgorithmSpec, BudgetSpec, DataSpec, Document, Limits, NoiseKind, PrivacySpec, RegularizerSpec, Simulation,
-    StudyDigest, StudyError, StudySpec,
+    AlgorithmSpec, Document, Limits, NoiseKind, PrivacySpec, RegularizerSpec, StudyDigest, StudyError, StudySpec,
 };
 use crate::algorithm::Algorithm;
-use crate::closing::{self, Closing, ClosingNoise};
 use crate::graph::{Graph, GraphError};
 use crate::knob::Settings;
-use crate::loss::{Absolute, AnyLoss, Hinge};
 use crate::names::Names;
 use crate::privacy::{
     Accountant, Budget, ClientBudget, Clip, Clipping, Delta, Epsilon, MaskedLattice, Masking, Masks, Noise, NoiseError,
-    Rho, Schedule, Sensitivity, Spent, Trust,
+    Rho, Schedule, Sensitivity, Spent,
 };
 use crate::problem::{Problem, Weights};
 use crate::regularizer::Regularizer;
@@ -203,160 +200,6 @@ impl Study {
                 ),
             )),
         }
-    }
-
-    /// The study of one round whose releases are private moments of the columns, if this study asks for standardisation.
-    ///
-    /// It is a study like any other: the gradient of |1 - z.w| (or max(0, 1 - z.w)) at w = 0 is -z, clipped and noised as every gradient is, so the mean
-    /// of all last releases is the mean of the moments z. It goes through the same ledger, and its releases are passed on to everybody.
-    pub fn moments(&self) -> Option<Study> {
-        let (privacy, spec) = (self.spec.privacy?, &self.spec);
-        privacy.standardise?;
-        let before = self.privacy.as_ref()?.before;
-        let mut study = spec.clone();
-        let DataSpec::Files { schema, .. } = &mut study.data else { return None };
-        *schema = schema.moments(spec.loss.is_classification());
-        let clip = schema.moment_clip();
-        study.name = format!("{}-moments", spec.name);
-        study.rounds = 1;
-        // Both have the slope -1 at 0 where the target is 1; each suits its kind of target.
-        study.loss = if spec.loss.is_classification() { Hinge.into() } else { Absolute.into() };
-        (study.regularizer, study.lambda) = (RegularizerSpec::Public(Regularizer::None), 0.0);
-        study.algorithm = AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0);
-        study.simulation = Simulation { central: false, metrics_every: 1, losses: 0, ..spec.simulation };
-        study.clients.values_mut().for_each(|client| client.eta = None);
-        study.privacy = Some(PrivacySpec {
-            clip: Some(clip),
-            budget: BudgetSpec::First(before.get()),
-            tau: None,
-            standardise: None,
-            spent_share: 0.0,
-            score_budget: None,
-            ..privacy
-        });
-        study.inference = None;
-        Some(study.check().expect("made of checked parts"))
-    }
-
-    /// The study of one round whose releases give intervals and scores for the model `w` that `clients` clients learned, if this study asks for any. It is a
-    /// study like any other, as that of the moments is: the release is the mean of the vectors of [`Closing`], clipped to 1.
-    pub fn closing(&self, w: &[f64], clients: usize) -> Option<Study> {
-        let (privacy, spec) = (self.spec.privacy?, &self.spec);
-        let after = self.privacy.as_ref()?.after;
-        let schema = spec.schema()?;
-        if after == Rho::ZERO {
-            return None;
-        }
-        let mut study = spec.clone();
-        let typical = schema.target.typical.is_some();
-        let scaled = schema.features.iter().any(|column| column.typical.is_some());
-        let (features, spread) = (w.len() as f64, if typical { 1.0 } else { 0.25 });
-        let divisor = self.mean_records().unwrap_or(1.0);
-        let sigma = self.closing_sigma(clients, clients, divisor).unwrap_or(1.0);
-        // The error of sampling beside the noise of a mean of vectors of the usual length. Where noise is small, records that are far out may count in full.
-        let ease = 1.0 / (sigma * (1.5 * features * divisor * clients as f64).sqrt());
-        let mut closing = Closing {
-            loss: spec.loss,
-            w: w.to_vec(),
-            hessian: spec.inference.map(|_| 0.0),
-            scores: privacy.score_budget.is_some(),
-            // Features in units of their spreads have a mean square of about 1; in units of their bounds, of at most 1.
-            radius: (if scaled { (0.3 * ease).clamp(1.5, 4.0) * features } else { features }).sqrt(),
-            // A slope of 6 is an error of three spreads of the target.
-            slope: match spec.loss {
-                AnyLoss::Squared(_) => spread * ease.clamp(6.0, 8.0),
-                AnyLoss::Huber(huber) => huber.threshold,
-                _ => 1.0,
-            },
-            range: 4.0 * spread,
-        };
-        if let Some(share) = &mut closing.hessian {
-            // As much as makes the matrix three times as large as its noise where it is a twenty-fifth of what is typical, as it is along rare words and
-            // columns that say nearly the same; the rest is for the gradient.
-            let largest = closing::largest_curvature(spec.loss);
-            let unit = if scaled { 1.0 } else { 0.0625 };
-            let wanted = largest * unit * 0.04 / (3.0 * (2.0 * features).sqrt());
-            *share = (sigma * largest * closing.radius * closing.radius / wanted).powi(2).clamp(0.15, 0.6);
-        }
-        study.closing = Some(closing);
-        study.name = format!("{}-closing", spec.name);
-        study.rounds = 1;
-        study.loss = if spec.loss.is_classification() { Hinge.into() } else { Absolute.into() };
-        (study.regularizer, study.lambda) = (RegularizerSpec::Public(Regularizer::None), 0.0);
-        study.algorithm = AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0);
-        study.simulation = Simulation { central: false, metrics_every: 1, losses: 0, ..spec.simulation };
-        study.clients.values_mut().for_each(|client| client.eta = None);
-        study.inference = None;
-        study.privacy = Some(PrivacySpec {
-            clip: Some(1.0),
-            budget: BudgetSpec::First(after.get()),
-            tau: None,
-            standardise: None,
-            spent_share: 0.0,
-            score_budget: None,
-            ..privacy
-        });
-        Some(study.check().expect("made of checked parts"))
-    }
-
-    /// The standard error to expect for a coefficient among so many clients, and the same without privacy, in spreads of the target for each spread of the feature
-    /// (for the logistic loss, in log odds): none without intervals, and `Some(None)` if noise is likely to be too large for them.
-    pub fn expected_error(&self, clients: usize) -> Option<Option<(f64, f64)>> {
-        self.spec.inference?;
-        let closing = self.closing(&vec![0.0; self.features], clients)?;
-        let (parts, divisor) = (closing.spec.closing.as_ref()?, self.mean_records()?);
-        let sigma = self.closing_sigma(clients, clients, divisor)?;
-        let noise = ClosingNoise { sigma, records: divisor * clients as f64, clients };
-        let schema = self.spec.schema()?;
-        // In units of bounds a feature has a spread of about a quarter.
-        let scaled = schema.features.iter().any(|column| column.typical.is_some());
-        let spread = if scaled { 1.0 } else { 0.25 };
-        let target = if self.spec.loss.is_classification() || schema.target.typical.is_some() { 1.0 } else { 0.25 };
-        let in_spreads = |error: f64| error * spread / target;
-        Some(
-            parts.expected_error(noise, spread * spread).map(|(all, sampling)| (in_spreads(all), in_spreads(sampling))),
-        )
-    }
-
-    /// The standard deviation of the noise in the mean of the closing releases of `present` of `clients` clients, each dividing by `divisor`.
-    pub fn closing_sigma(&self, clients: usize, present: usize, divisor: f64) -> Option<f64> {
-        let after = self.privacy.as_ref()?.after.get();
-        let trust = self.spec.trust(clients).ok()?;
-        let local = 2.0 / divisor / (2.0 * after).sqrt();
-        let variance = trust.map_or(1.0 / present as f64, |trust| trust.mean_variance(present));
-        (after > 0.0).then(|| local * variance.sqrt())
-    }
-
-    /// This study with the typical values that follow from the moments that `clients` clients released on average, each dividing
-    /// by `divisor`. With masks, `trust` tells how much noise there is in the mean.
-    ///
-    /// # Panics
-    /// If the study does not ask for standardisation.
-    pub fn standardised(
-        &self,
-        moments: &[f64],
-        clients: usize,
-        divisor: f64,
-        trust: Option<&Trust>,
-    ) -> Result<Study, StudyError> {
-        let study = self.moments().expect("a study that asks for standardisation");
-        let privacy = study.privacy().expect("moments are private");
-        let sensitivity = 2.0 * privacy.clip().get() / divisor;
-        let local = sensitivity / (2.0 * privacy.schedule().phi(1).get()).sqrt();
-        let variance = trust.map_or(1.0 / clients as f64, |trust| trust.mean_variance(clients));
-        let sigma = local * variance.sqrt();
-        let mut spec = self.spec.clone();
-        let classification = spec.loss.is_classification();
-        if let DataSpec::Files { schema, .. } = &mut spec.data {
-            let unit = schema.target_unit();
-            *schema = schema.standardised(classification, moments, sigma);
-            // A threshold stays what it is in the units of the table.
-            spec.loss = spec.loss.rescaled(unit / schema.target_unit());
-        }
-        if let Some(privacy) = &mut spec.privacy {
-            privacy.spent_share = privacy.standardise.take().unwrap_or(0.0);
-        }
-        spec.check()
     }
 
     /// What records are to be stored with.

@@ -9,6 +9,7 @@ mod checked;
 mod digest;
 mod odd;
 mod spec;
+mod stages;
 mod toml;
 
 use thiserror::Error;
