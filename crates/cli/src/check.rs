@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use undertone_core::schema::{Column, ColumnKind, Schema};
-use undertone_core::study::{AlgorithmSpec, Document, Study};
+use undertone_core::study::DataSpec;
 use undertone_data::{ColumnSummary, Encoder, Inspection, inspect};
 
 use crate::{Failure, print, short, study};
@@ -24,30 +24,29 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let document = study::document(&arguments.study, &arguments.set)?;
-    let mut problems: Vec<String> = mistakes(&document);
+    let (mistakes, columns) = document.survey();
+    let mut problems: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();
-    if let Ok(spec) = document.spec() {
+    if problems.is_empty() {
         lines.extend(study::oddities(&document).iter().map(|odd| format!("note: {odd}")));
-        if let (Some(path), Some(schema)) = (&arguments.data, spec.schema()) {
-            let encoder = Encoder { schema, classification: spec.loss.is_classification() };
-            match inspect(&encoder, path, spec.csv()) {
-                Ok(found) => {
-                    lines.extend(summary(schema, &found));
-                    problems.extend(found.problems.iter().cloned());
-                    if found.found > found.problems.len() {
-                        problems.push(format!(
-                            "{}: {} more rows cannot be used",
-                            path.display(),
-                            found.found - found.problems.len()
-                        ));
-                    }
-                    if found.rows == 0 {
-                        problems.push(format!("{}: holds no records", path.display()));
-                    }
-                    lines.extend(agreed(spec.public_records().as_deref(), found.rows));
+    }
+    if let (Some(path), Some((DataSpec::Files { schema, csv, .. }, loss))) = (&arguments.data, &columns) {
+        let encoder = Encoder { schema, classification: loss.is_classification() };
+        match inspect(&encoder, path, *csv) {
+            Ok(found) => {
+                lines.extend(summary(schema, &found));
+                problems.extend(found.problems.iter().cloned());
+                if found.found > found.problems.len() {
+                    let more = found.found - found.problems.len();
+                    problems.push(format!("{}: {more} more rows cannot be used", path.display()));
                 }
-                Err(error) => problems.push(error.to_string()),
+                if found.rows == 0 {
+                    problems.push(format!("{}: holds no records", path.display()));
+                }
+                let records = document.spec().ok().and_then(|spec| spec.public_records());
+                lines.extend(agreed(records.as_deref(), found.rows));
             }
+            Err(error) => problems.push(error.to_string()),
         }
     }
     if !lines.is_empty() {
@@ -61,20 +60,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         [one] => Err(Failure::input(one)),
         many => Err(Failure::Input(format!("{} problems\n  {}", many.len(), many.join("\n  ")))),
     }
-}
-
-/// What is wrong with the study: every table that cannot be read, or what the check of the whole says.
-fn mistakes(document: &Document) -> Vec<String> {
-    let found = document.problems();
-    if !found.is_empty() {
-        return found.iter().map(ToString::to_string).collect();
-    }
-    let checked = match document.spec() {
-        Err(error) => Err(error),
-        Ok(spec) if spec.algorithm == AlgorithmSpec::Auto => spec.check_facts().map_err(|error| document.locate(error)),
-        Ok(_) => Study::read(document).map(drop),
-    };
-    checked.err().iter().map(ToString::to_string).collect()
 }
 
 /// Whether the file holds about as many records as was agreed; with a mean alone nothing is agreed about one party.

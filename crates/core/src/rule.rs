@@ -20,6 +20,11 @@ impl Rule {
         let above = if self.open_low { value > self.low } else { value >= self.low };
         above && if self.open_high { value < self.high } else { value <= self.high }
     }
+
+    /// A number that is allowed.
+    pub(crate) fn example(&self) -> f64 {
+        if self.holds(0.5) { 0.5 } else { self.low }
+    }
 }
 
 const fn rule(expected: &'static str, low: f64, high: f64, open_low: bool, open_high: bool) -> Rule {

@@ -256,6 +256,10 @@ proptest! {
         if let Err(error) = read(&text, &[]) {
             prop_assert!(error.starts_with("study.toml"), "{}", error);
             prop_assert!(!error.contains('\n'), "{}", error);
+            if let Ok(document) = Document::parse(&text, "study.toml") {
+                let all: Vec<String> = document.survey().0.iter().map(ToString::to_string).collect();
+                prop_assert!(all.contains(&error), "{} is not among {:?}", error, all);
+            }
         }
     }
 
@@ -279,6 +283,64 @@ proptest! {
             let _ = read(EXAMPLE, &[&format!("{known}={whole}")]);
         }
     }
+}
+
+/// One mistake does not hide another, in one table or in several, and none is told that only follows from another.
+#[test]
+fn a_survey_tells_every_mistake_once() {
+    let text = r#"
+        rounds = 0
+        algorithm = "auto"
+        stray = 3
+        [problem]
+        loss = "squared"
+        [data]
+        source = "folder"
+        records = 2.5
+        features = ["age", "dose"]
+        target = "days"
+        bounds.age = [9, 1]
+        typical.age = [400, 30]
+        bounds.days = [0, 100]
+        outside = "perhaps"
+        [graph]
+        kind = "ring"
+        [privacy]
+        epsilon = -2
+        delta = 2
+        tau = 7
+        [client.a]
+        id = "zz"
+        eta = -1
+        [client.b]
+        phi1 = 0
+    "#;
+    let (found, columns) = Document::parse(text, "study.toml").unwrap().survey();
+    let mut keys: Vec<&str> = found.iter().map(|error| error.key.as_str()).collect();
+    keys.sort_unstable();
+    let expected = [
+        "client.a.eta",
+        "client.a.id",
+        "client.b.phi1",
+        "data.bounds.age",
+        "data.bounds.dose",
+        "data.outside",
+        "data.records",
+        "privacy.delta",
+        "privacy.epsilon",
+        "privacy.tau",
+        "rounds",
+        "stray",
+    ];
+    assert_eq!(keys, expected, "{found:#?}");
+    assert!(columns.is_none(), "columns with mistakes are not used");
+    // Of what is wrong only as a whole, one of each part.
+    let sets = ["privacy.theta=0.5", "inference.level=0.9", "client.1.address=nowhere", "problem.loss=\"hinge\""];
+    let mut document = Document::parse(EXAMPLE, "study.toml").unwrap();
+    assert_eq!(document.survey().0, []);
+    sets.iter().for_each(|set| document.set(set).unwrap());
+    let keys: Vec<String> = document.survey().0.into_iter().map(|error| error.key).collect();
+    assert_eq!(keys, ["client.1.address", "privacy.theta", "inference"]);
 }
 
 /// Whatever a program writes into a specification is checked like a text, and the error names the key.

@@ -56,6 +56,34 @@ impl StudySpec {
 
     /// Checks all that does not depend on the algorithm: what planning needs of a study whose algorithm is open.
     pub fn check_facts(&self) -> Result<(), StudyError> {
+        self.checks().into_iter().find_map(|check| check(self).err()).map_or(Ok(()), Err)
+    }
+
+    /// Everything that is wrong, one mistake of each part of the check.
+    pub fn problems(&self) -> Vec<StudyError> {
+        let found: Vec<StudyError> = self.checks().into_iter().filter_map(|check| check(self).err()).collect();
+        if !found.is_empty() || self.algorithm == AlgorithmSpec::Auto {
+            return found;
+        }
+        self.check().err().into_iter().collect()
+    }
+
+    /// The parts of the check that do not depend on the algorithm.
+    fn checks(&self) -> [fn(&Self) -> Result<(), StudyError>; 9] {
+        [
+            Self::check_problem,
+            Self::check_data,
+            |spec| check_graph(&spec.graph),
+            Self::check_simulation,
+            Self::check_clients,
+            Self::check_network,
+            Self::check_budget,
+            |spec| spec.privacy.map_or(Ok(()), |privacy| spec.check_standardisation(&privacy)),
+            |spec| spec.privacy.map_or(Ok(()), |privacy| spec.check_closing(&privacy)),
+        ]
+    }
+
+    fn check_problem(&self) -> Result<(), StudyError> {
         count("rounds", u64::from(self.rounds), 1, MOST_ROUNDS)?;
         count("seed", self.seed, 0, i64::MAX)?;
         settings("problem", &self.loss.settings(), self.loss.knobs())?;
@@ -66,23 +94,23 @@ impl StudySpec {
         for (key, value) in [("problem.lambda", self.lambda), ("problem.lambda1", l1), ("problem.lambda2", l2)] {
             number(key, value, rule::NOT_NEGATIVE)?;
         }
-        self.check_data()?;
-        check_graph(&self.graph)?;
-        self.check_simulation()?;
-        self.check_clients()?;
+        Ok(())
+    }
+
+    fn check_network(&self) -> Result<(), StudyError> {
         if let Some(relay) = &self.relay
             && !relay.starts_with("https://")
             && !relay.starts_with("http://")
         {
             return Err(StudyError::at("network.relay", "is not the address of a relay; write \"https://host\""));
         }
-        if let Some(plan) = &self.plan {
-            plan.clients.map_or(Ok(()), |clients| count("plan.clients", clients as u64, 2, MOST_CLIENTS))?;
+        match self.plan.as_ref().and_then(|plan| plan.clients) {
+            Some(clients) => count("plan.clients", clients as u64, 2, MOST_CLIENTS),
+            None => Ok(()),
         }
-        self.check_privacy_facts()
     }
 
-    fn check_privacy_facts(&self) -> Result<(), StudyError> {
+    fn check_budget(&self) -> Result<(), StudyError> {
         let Some(privacy) = &self.privacy else {
             return match self.clients.iter().find(|(_, c)| c.phi1.is_some()) {
                 Some((name, _)) => Err(StudyError::at(
@@ -99,10 +127,8 @@ impl StudySpec {
         }
         privacy.clip.map_or(Ok(()), |clip| number("privacy.clip", clip, rule::POSITIVE))?;
         privacy.tau.map_or(Ok(()), |tau| number("privacy.tau", tau, rule::ABOVE_ZERO_TO_ONE))?;
-        self.check_trust(privacy)?;
         number("privacy.spent_share", privacy.spent_share, rule::BELOW_ONE)?;
-        self.check_standardisation(privacy)?;
-        self.check_closing(privacy)
+        self.check_trust(privacy)
     }
 
     /// What is released after the last round splits a total rho, as standardisation does.
@@ -350,7 +376,7 @@ impl StudySpec {
                                   may be divided by it; write that, or remove it";
                     return Err(StudyError::at("data.holdout", reason));
                 }
-                check_schema(schema, self.loss)
+                schema_problems(schema, self.loss).into_iter().next().map_or(Ok(()), Err)
             }
         }
     }
@@ -533,62 +559,73 @@ fn is_far_off(column: &Column) -> bool {
     }
 }
 
-/// Whether the columns can be learned from with this loss.
-pub(super) fn check_schema(schema: &Schema, loss: AnyLoss) -> Result<(), StudyError> {
+/// Everything for which the columns cannot be learned from with this loss.
+pub(super) fn schema_problems(schema: &Schema, loss: AnyLoss) -> Vec<StudyError> {
     let mut names: Vec<String> = schema.features.iter().map(|column| column.name.clone()).collect();
     names.push(schema.target.name.clone());
     if names.len() < 2 || !distinct(&names) {
         let message = "must list at least one column, each once, and not the target";
-        return Err(StudyError::at("data.features", message));
+        return vec![StudyError::at("data.features", message)];
     }
+    let mut found = Vec::new();
     for column in schema.features.iter().chain([&schema.target]) {
-        check_indicator(column, schema.missing)?;
-        match &column.kind {
-            ColumnKind::Number { low, high } => {
-                // A range so narrow that scaling by its width would lose all digits is a mistake too.
-                let narrow = (1e-9 * low.abs().max(high.abs())).max(1e-100);
-                if *low < -rule::LARGEST
-                    || *high > rule::LARGEST
-                    || (high - low).partial_cmp(&narrow).is_none_or(|o| o.is_le())
-                {
-                    let message = format!("= [{low}, {high}] is not possible; {}", toml::BOUNDS);
-                    return Err(StudyError::at(format!("data.bounds.{}", column.name), message));
-                }
-            }
-            ColumnKind::Category(words) if words.iter().any(|word| word.trim() != word) => {
-                let message = "lists a word with spaces around it; remove them, cells are read without";
-                return Err(StudyError::at(format!("data.categories.{}", column.name), message));
-            }
-            ColumnKind::Category(words) if words.len() < 2 || !distinct(words) || numbers_repeat(words) => {
-                let message = "must list at least two different words (3 and 3.0 are the same)";
-                return Err(StudyError::at(format!("data.categories.{}", column.name), message));
-            }
-            ColumnKind::Category(_) => {}
-        }
-        check_typical(column, schema.scaling)?;
+        let checks =
+            [check_indicator(column, schema.missing), check_range(column), check_typical(column, schema.scaling)];
+        found.extend(checks.into_iter().filter_map(Result::err));
     }
-    if schema.target.typical.is_some() && loss.is_classification() {
-        let key = format!("data.typical.{}", schema.target.name);
+    found.extend(check_target(&schema.target, loss).err());
+    let mut names = schema.feature_names();
+    names.sort();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        let message = format!("give the feature \"{}\" twice; rename a column", pair[0]);
+        found.push(StudyError::at("data.features", message));
+    }
+    found
+}
+
+/// What is public about a column.
+fn check_range(column: &Column) -> Result<(), StudyError> {
+    match &column.kind {
+        ColumnKind::Number { low, high } => {
+            // A range so narrow that scaling by its width would lose all digits is a mistake too.
+            let narrow = (1e-9 * low.abs().max(high.abs())).max(1e-100);
+            if *low < -rule::LARGEST
+                || *high > rule::LARGEST
+                || (high - low).partial_cmp(&narrow).is_none_or(|o| o.is_le())
+            {
+                let message = format!("= [{low}, {high}] is not possible; {}", toml::BOUNDS);
+                return Err(StudyError::at(format!("data.bounds.{}", column.name), message));
+            }
+            Ok(())
+        }
+        ColumnKind::Category(words) if words.iter().any(|word| word.trim() != word) => {
+            let message = "lists a word with spaces around it; remove them, cells are read without";
+            Err(StudyError::at(format!("data.categories.{}", column.name), message))
+        }
+        ColumnKind::Category(words) if words.len() < 2 || !distinct(words) || numbers_repeat(words) => {
+            let message = "must list at least two different words (3 and 3.0 are the same)";
+            Err(StudyError::at(format!("data.categories.{}", column.name), message))
+        }
+        ColumnKind::Category(_) => Ok(()),
+    }
+}
+
+/// Whether the loss can learn the target.
+fn check_target(target: &Column, loss: AnyLoss) -> Result<(), StudyError> {
+    if target.typical.is_some() && loss.is_classification() {
+        let key = format!("data.typical.{}", target.name);
         return Err(StudyError::at(key, format!("has no use: the {} loss learns labels; remove it", loss.name())));
     }
-    match &schema.target.kind {
+    match &target.kind {
         ColumnKind::Category(_) if !loss.is_classification() => {
             let message = format!("has categories, but the {} loss needs a number; give it bounds", loss.name());
-            return Err(StudyError::at("data.target", message));
+            Err(StudyError::at("data.target", message))
         }
         ColumnKind::Category(words) if words.len() != 2 => {
             let message = format!("has {} categories; classification here needs exactly two", words.len());
-            return Err(StudyError::at("data.target", message));
+            Err(StudyError::at("data.target", message))
         }
-        _ => {}
-    }
-    let mut names = schema.feature_names();
-    names.sort();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => {
-            Err(StudyError::at("data.features", format!("give the feature \"{}\" twice; rename a column", pair[0])))
-        }
-        None => Ok(()),
+        _ => Ok(()),
     }
 }
 

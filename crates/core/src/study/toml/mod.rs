@@ -10,7 +10,8 @@ pub use reader::Reader;
 
 pub(super) use reader::{BOUNDS, TYPICAL};
 
-use super::{StudyError, StudySpec};
+use super::{DataSpec, StudyError, StudySpec};
+use crate::loss::AnyLoss;
 
 impl Document {
     /// The study that the document describes, not checked as a whole yet.
@@ -21,9 +22,15 @@ impl Document {
         Ok(spec)
     }
 
-    /// Everything that cannot be read, table by table; what is wrong with the whole is told by the check of a study.
-    pub fn problems(&self) -> Vec<StudyError> {
-        tables::problems(&mut self.reader())
+    /// Everything that is wrong, and the columns with the loss that they are for, if these can be read.
+    pub fn survey(&self) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss)>) {
+        let (mut found, columns) = tables::survey(self.reader());
+        if found.is_empty()
+            && let Ok(spec) = self.spec()
+        {
+            found = spec.problems().into_iter().map(|error| self.locate(error)).collect();
+        }
+        (found, columns)
     }
 }
 

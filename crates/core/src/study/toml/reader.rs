@@ -3,7 +3,9 @@
 //! A [`Reader`] remembers which keys it was asked for; what is left over at the end is a mistake, and the nearest key
 //! that was asked for is the likely meaning.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::document::{Located, Value, locate};
 use crate::knob::{self, Domain, Knob};
@@ -24,12 +26,33 @@ pub struct Reader<'a> {
     path: String,
     place: String,
     asked: Vec<String>,
+    /// Where mistakes go, if all are wanted and not the first alone.
+    found: Option<Mistakes>,
 }
+
+/// Mistakes that were found so far, in the order of reading.
+pub(super) type Mistakes = Rc<RefCell<Vec<StudyError>>>;
 
 impl<'a> Reader<'a> {
     /// Reads a table; `path` is its key, `place` where messages say it stands.
     pub(super) fn new(table: &'a BTreeMap<String, Located>, path: String, place: String) -> Self {
-        Self { table, path, place, asked: Vec::new() }
+        Self { table, path, place, asked: Vec::new(), found: None }
+    }
+
+    /// The same, but a value that is not possible is noted and another one taken in its place, so that reading goes on.
+    pub(super) fn noting(self, found: &Mistakes) -> Self {
+        Self { found: Some(found.clone()), ..self }
+    }
+
+    /// What follows from a mistake: the end, or if all mistakes are wanted, a note and something to go on with.
+    pub(super) fn wrong<T>(&self, error: StudyError, instead: T) -> Result<T, StudyError> {
+        match &self.found {
+            None => Err(error),
+            Some(found) => {
+                note(found, error);
+                Ok(instead)
+            }
+        }
     }
 
     fn full(&self, key: &str) -> String {
@@ -53,6 +76,16 @@ impl<'a> Reader<'a> {
         StudyError { place: locate(self.table, &self.place, key).into(), ..error }
     }
 
+    /// Whether a mistake at this key was noted.
+    pub(super) fn has_mistake(&self, key: &str) -> bool {
+        self.found.as_ref().is_some_and(|found| found.borrow().iter().any(|known| known.key == key))
+    }
+
+    /// A mistake at a key of this table that was found after reading it.
+    pub(super) fn refuse(&self, error: StudyError) -> Result<(), StudyError> {
+        self.wrong(self.locate(error), ())
+    }
+
     fn missing(&self, key: &str, expected: &str) -> StudyError {
         self.error(key, format!("is missing; {expected}"))
     }
@@ -67,14 +100,20 @@ impl<'a> Reader<'a> {
         let number = match node.value {
             Value::Integer(v) => v as f64,
             Value::Number(v) => v,
-            _ => return Err(self.mistake(key, node, rule.expected)),
+            _ => return self.wrong(self.mistake(key, node, rule.expected), Some(rule.example())),
         };
-        if rule.holds(number) { Ok(Some(number)) } else { Err(self.mistake(key, node, rule.expected)) }
+        match rule.holds(number) {
+            true => Ok(Some(number)),
+            false => self.wrong(self.mistake(key, node, rule.expected), Some(rule.example())),
+        }
     }
 
     /// A number that must be there.
     pub fn required(&mut self, key: &str, rule: Rule) -> Result<f64, StudyError> {
-        self.number(key, rule)?.ok_or_else(|| self.missing(key, rule.expected))
+        match self.number(key, rule)? {
+            Some(number) => Ok(number),
+            None => self.wrong(self.missing(key, rule.expected), rule.example()),
+        }
     }
 
     /// A number above zero, or nothing.
@@ -114,14 +153,17 @@ impl<'a> Reader<'a> {
         match self.find(key) {
             None => Ok(None),
             Some(Located { value: Value::Integer(v), .. }) if (low..=high).contains(v) => Ok(Some(*v)),
-            Some(node) => Err(self.mistake(key, node, &expected)),
+            Some(node) => self.wrong(self.mistake(key, node, &expected), Some(low)),
         }
     }
 
     /// A whole number that must be there.
     pub fn integer_required(&mut self, key: &str, low: i64, high: i64) -> Result<i64, StudyError> {
         let expected = format!("write a whole number from {low} to {high}");
-        self.integer(key, low, high)?.ok_or_else(|| self.missing(key, &expected))
+        match self.integer(key, low, high)? {
+            Some(number) => Ok(number),
+            None => self.wrong(self.missing(key, &expected), low),
+        }
     }
 
     /// true or false, or nothing.
@@ -129,7 +171,7 @@ impl<'a> Reader<'a> {
         match self.find(key) {
             None => Ok(None),
             Some(Located { value: Value::Flag(v), .. }) => Ok(Some(*v)),
-            Some(node) => Err(self.mistake(key, node, "write true or false")),
+            Some(node) => self.wrong(self.mistake(key, node, "write true or false"), None),
         }
     }
 
@@ -138,7 +180,7 @@ impl<'a> Reader<'a> {
         match self.find(key) {
             None => Ok(None),
             Some(Located { value: Value::Text(v), .. }) => Ok(Some(v)),
-            Some(node) => Err(self.mistake(key, node, "write text in quotes")),
+            Some(node) => self.wrong(self.mistake(key, node, "write text in quotes"), None),
         }
     }
 
@@ -157,10 +199,10 @@ impl<'a> Reader<'a> {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
             if let Some(near) = nearest(word, &names) {
                 let expected = format!("did you mean \"{near}\"? The choices are {}", knob::quoted(&names));
-                return Err(self.mistake(key, node, &expected));
+                return self.wrong(self.mistake(key, node, &expected), None);
             }
         }
-        Err(self.mistake(key, node, &one_of(choices)))
+        self.wrong(self.mistake(key, node, &one_of(choices)), None)
     }
 
     /// One of a few words, or the default.
@@ -178,7 +220,9 @@ impl<'a> Reader<'a> {
         let path = self.full(key);
         match self.find(key) {
             None => Ok(None),
-            Some(Located { value: Value::Table(table), place }) => Ok(Some(Reader::new(table, path, place.clone()))),
+            Some(Located { value: Value::Table(table), place }) => {
+                Ok(Some(Reader { found: self.found.clone(), ..Reader::new(table, path, place.clone()) }))
+            }
             Some(node) => Err(self.mistake(key, node, &format!("it must be a table, written as [{path}]"))),
         }
     }
@@ -234,7 +278,10 @@ impl<'a> Reader<'a> {
             Value::List(_) => None,
             _ => whole(node).map(|v| vec![v]),
         };
-        numbers.map(Some).ok_or_else(|| self.mistake(key, node, &expected))
+        match numbers {
+            Some(numbers) => Ok(Some(numbers)),
+            None => self.wrong(self.mistake(key, node, &expected), Some(vec![low])),
+        }
     }
 
     /// A pair of numbers, low before high.
@@ -259,7 +306,8 @@ impl<'a> Reader<'a> {
             {
                 Ok(Some((low, high)))
             }
-            _ => Err(self.mistake(key, node, expected)),
+            // So wide that everything else about the column fits it.
+            _ => self.wrong(self.mistake(key, node, expected), Some((-LARGEST, LARGEST))),
         }
     }
 
@@ -275,20 +323,33 @@ impl<'a> Reader<'a> {
             Value::List(items) => items.iter().map(number).collect::<Option<Vec<_>>>(),
             _ => None,
         };
-        numbers.map(Some).ok_or_else(|| self.mistake(key, node, TYPICAL))
+        match numbers {
+            Some(numbers) => Ok(Some(numbers)),
+            None => self.wrong(self.mistake(key, node, TYPICAL), None),
+        }
     }
 
     /// Ends the table: a key that was not read is a mistake.
     pub fn finish(self) -> Result<(), StudyError> {
-        let Some(key) = self.table.keys().find(|key| !self.asked.contains(key)) else { return Ok(()) };
         let mut known: Vec<&str> = self.asked.iter().map(String::as_str).collect();
         known.sort_unstable();
         known.dedup();
-        let hint = match nearest(key, &known) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("the keys here are {}", knob::quoted(&known)),
-        };
-        Err(self.error(key, format!("is not a key of this study; {hint}")))
+        for key in self.table.keys().filter(|key| !self.asked.contains(key)) {
+            let hint = match nearest(key, &known) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("the keys here are {}", knob::quoted(&known)),
+            };
+            self.wrong(self.error(key, format!("is not a key of this study; {hint}")), ())?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds a mistake, unless one at the same key is known: the second would only follow from the first.
+pub(super) fn note(found: &Mistakes, error: StudyError) {
+    let mut found = found.borrow_mut();
+    if found.iter().all(|known| known.key != error.key) {
+        found.push(error);
     }
 }
 

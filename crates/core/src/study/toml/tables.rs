@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Reader;
+use super::reader::{Mistakes, note};
 use crate::algorithm::registry;
 use crate::csv_format::CsvFormat;
 use crate::graph::GraphSpec;
@@ -13,7 +14,7 @@ use crate::problem::Weights;
 use crate::regularizer::Regularizer;
 use crate::rule;
 use crate::schema::{Column, ColumnKind, Missing, Outside, Scaling, Schema};
-use crate::study::check::{check_schema, distinct};
+use crate::study::check::{distinct, schema_problems};
 use crate::study::{
     AlgorithmSpec, BudgetSpec, ClientSpec, DataSpec, Layout, MOST_CLIENTS, MOST_FEATURES, MOST_RECORDS, MOST_ROUNDS,
     MOST_TRIALS, NoiseKind, PlanSpec, PrivacySpec, Redraw, RegularizerSpec, Simulation, StudyError, StudySpec,
@@ -78,33 +79,46 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
     })
 }
 
-/// All tables that cannot be read, each on its own, so that one mistake does not hide the next.
-pub(super) fn problems(top: &mut Reader) -> Vec<StudyError> {
-    fn keep<T>(result: Result<T, StudyError>, found: &mut Vec<StudyError>) -> Option<T> {
-        result.map_err(|error| found.push(error)).ok()
-    }
-    let mut found = Vec::new();
-    keep(top.text("name"), &mut found);
-    keep(top.integer("seed", 0, i64::MAX), &mut found);
-    keep(top.integer_required("rounds", 1, MOST_ROUNDS), &mut found);
-    let loss = keep(top.table_required("problem").and_then(problem), &mut found).map(|problem| problem.loss);
-    if let Some(loss) = loss
-        && let Some(mut data) = keep(top.table_required("data").and_then(|table| data(table, loss)), &mut found)
-    {
-        keep(top.table("plan").and_then(|table| plan(table, &mut data)), &mut found);
-    }
-    keep(top.table_required("graph").and_then(graph), &mut found);
-    if !top.is_word("algorithm", "auto") {
-        keep(top.table_required("algorithm").and_then(algorithm), &mut found);
-    }
-    if !top.is_word("privacy", "off") {
-        keep(top.table_required("privacy").and_then(privacy), &mut found);
-    }
-    keep(top.table("simulation").and_then(simulation), &mut found);
-    keep(top.table("client").and_then(clients), &mut found);
-    keep(top.table("network").and_then(network), &mut found);
-    keep(top.table("inference").and_then(inference), &mut found);
-    found
+/// Everything that cannot be read, so that one mistake does not hide the next; and the columns, if they can be.
+pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss)>) {
+    let found = Mistakes::default();
+    let keep = |error: StudyError| note(&found, error);
+    let mut top = top.noting(&found);
+    let mut columns = None;
+    let mut rest = || -> Result<(), StudyError> {
+        top.text("name")?;
+        top.integer("seed", 0, i64::MAX)?;
+        top.integer_required("rounds", 1, MOST_ROUNDS)?;
+        let loss = top.table_required("problem").and_then(problem).map_err(keep).map(|problem| problem.loss);
+        let table = top.table_required("data").map_err(keep);
+        let plans = top.table("plan").map_err(keep);
+        if let (Ok(loss), Ok(table)) = (loss, table)
+            && let Ok(mut data) = data(table, loss).map_err(keep)
+        {
+            let _ = plans.and_then(|table| plan(table, &mut data).map_err(keep));
+            columns = Some((data, loss));
+        }
+        let _ = top.table_required("graph").and_then(graph).map_err(keep);
+        match top.is_word("algorithm", "auto") {
+            true => drop(top.text("algorithm")?),
+            false => drop(top.table_required("algorithm").and_then(algorithm).map_err(keep)),
+        }
+        match top.is_word("privacy", "off") {
+            true => drop(top.text("privacy")?),
+            false => drop(top.table_required("privacy").and_then(privacy).map_err(keep)),
+        }
+        let _ = top.table("simulation").and_then(simulation).map_err(keep);
+        let _ = top.table("client").and_then(clients).map_err(keep);
+        let _ = top.table("network").and_then(network).map_err(keep);
+        let _ = top.table("inference").and_then(inference).map_err(keep);
+        Ok(())
+    };
+    let _ = rest().map_err(keep);
+    let _ = top.finish();
+    let mistakes = found.take();
+    // Columns with a mistake were replaced by others while reading.
+    let columns = columns.filter(|_| mistakes.iter().all(|mistake| !mistake.key.starts_with("data")));
+    (mistakes, columns)
 }
 
 /// The table [problem].
@@ -253,21 +267,26 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
         let kind = match (range, words) {
             (Some((low, high)), None) => ColumnKind::Number { low, high },
             (None, Some(words)) => ColumnKind::Category(words),
-            (Some(_), Some(_)) => {
+            (Some((low, high)), Some(_)) => {
                 let reader = bounds.as_ref().expect("the range came from it");
-                return Err(reader.error(name, "has both bounds and categories; keep the one that is right"));
+                let error = reader.error(name, "has both bounds and categories; keep the one that is right");
+                reader.wrong(error, ColumnKind::Number { low, high })?
             }
             (None, None) => {
-                return Err(table.error(
+                let error = table.error(
                     "features",
                     format!(
                         "or target names \"{name}\", whose public range is not given; write data.bounds.{name} = [low, high] \
                          or data.categories.{name} = [...]"
                     ),
-                ));
+                );
+                let error = StudyError { key: format!("data.bounds.{name}"), ..error };
+                table.wrong(error, ColumnKind::Number { low: -rule::LARGEST, high: rule::LARGEST })?
             }
         };
         let typical = typical.as_mut().map(|t| t.numbers(name)).transpose()?.flatten();
+        // Of a column whose range is wrong nothing can be said about what is typical.
+        let typical = typical.filter(|_| !table.has_mistake(&format!("data.bounds.{name}")));
         Ok(Column { name: name.into(), kind, typical, indicator: indicators.iter().any(|i| i == name) })
     };
     let features: Vec<Column> = names.iter().map(|name| column(name)).collect::<Result<_, _>>()?;
@@ -300,7 +319,9 @@ fn schema(table: &mut Reader, loss: AnyLoss) -> Result<Schema, StudyError> {
         );
     }
     // Before bounds of columns that are not used are refused: they may belong to one that was meant.
-    check_schema(&schema, loss).map_err(|error| table.locate(error))?;
+    for error in schema_problems(&schema, loss) {
+        table.refuse(error)?;
+    }
     bounds.map_or(Ok(()), Reader::finish)?;
     categories.map_or(Ok(()), Reader::finish)?;
     typical.map_or(Ok(()), Reader::finish)?;
@@ -398,7 +419,10 @@ fn clients(table: Option<Reader>) -> Result<BTreeMap<String, ClientSpec>, StudyE
             let mut client = table.table_required(name)?;
             let (eta, phi1) = (client.positive("eta")?, client.positive("phi1")?);
             let records = client.integer("records", 1, MOST_RECORDS)?.map(|records| records as usize);
-            let id = client.text("id")?.map(str::parse::<PublicId>).transpose().map_err(|e| client.error("id", e))?;
+            let id = match client.text("id")?.map(str::parse::<PublicId>).transpose() {
+                Ok(id) => id,
+                Err(e) => client.wrong(client.error("id", e), None)?,
+            };
             let address = client.text("address")?.map(str::to_string);
             client.finish()?;
             clients.insert(name.to_string(), ClientSpec { eta, phi1, records, id, address });
