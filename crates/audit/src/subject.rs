@@ -276,7 +276,7 @@ const BITS: u64 = 0x6269_7473_2e2e_2e2e; // "bits...."
 
 fn layout(study: &Study, records: usize, features: usize) -> RecordLayout {
     let divisor = study.divisor(records, || features as f64);
-    RecordLayout { records, features, clipping: study.clipping(), divisor }
+    RecordLayout { records, features, clipping: study.clipping(), divisor, rows: records }
 }
 
 /// All that is public in a run so far.

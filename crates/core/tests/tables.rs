@@ -15,7 +15,7 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 
 /// The gradient of the absolute loss at 0 over rows and targets.
 fn gradient(rows: &[Vec<f64>], targets: &[f64], clipping: Clipping, divisor: f64) -> Vec<f64> {
-    let layout = RecordLayout { records: rows.len(), features: rows[0].len(), clipping, divisor };
+    let layout = RecordLayout { records: rows.len(), features: rows[0].len(), clipping, divisor, rows: rows.len() };
     let data = Dataset::with_layout(&rows.concat(), targets, layout);
     let mut out = vec![0.0; rows[0].len()];
     data.records().gradient(AnyLoss::Absolute(Absolute), &vec![0.0; out.len()], 1.0, &mut Scratch::default(), &mut out);
@@ -36,9 +36,24 @@ fn one_record_moves_a_weighted_sum_by_at_most_its_sensitivity() {
     assert!(moved <= sensitivity.bound() && moved > 0.999 * sensitivity.get(), "{moved} {}", sensitivity.get());
     // Planted: noise for a mean over the own records would be too small by 6/2.5.
     assert!(moved > 2.0 * Sensitivity::of_clipped_mean(clip, 6).bound());
-    let layout = RecordLayout { records: 6, features: 3, clipping, divisor };
+    let layout = RecordLayout { records: 6, features: 3, clipping, divisor, rows: 6 };
     let data = Dataset::with_layout(&rows.concat(), &targets, layout);
     assert_eq!(data.records().gradient_sensitivity(), Some(sensitivity), "what noise is made for");
+}
+
+/// How many rows a client keeps out of training follows from what they say, so the noise must not show it, not even in its last digits.
+#[test]
+fn noise_does_not_tell_how_many_rows_are_kept_out_of_training() {
+    let sensitivity = |records: usize| {
+        let clipping = Clipping::Enforced(Clip::new(1.0).unwrap());
+        let layout = RecordLayout { records, features: 1, clipping, divisor: 1e4, rows: 40_000 };
+        let data = Dataset::with_layout(&vec![1.0; records], &vec![1.0; records], layout);
+        data.records().gradient_sensitivity().unwrap()
+    };
+    assert_eq!(sensitivity(30_000), sensitivity(30_001));
+    // It can fail: the number of terms does matter to the margin.
+    let clip = Clip::new(1.0).unwrap();
+    assert_ne!(Sensitivity::of_clipped_sum(clip, 30_000, 1e4), Sensitivity::of_clipped_sum(clip, 30_001, 1e4));
 }
 
 fn schema() -> Schema {

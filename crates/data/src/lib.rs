@@ -144,7 +144,8 @@ impl Loaded {
     pub fn dataset(&self, study: &Study) -> Dataset {
         let records = self.targets.len();
         let divisor = study.divisor(records, || records as f64);
-        let layout = RecordLayout { records, features: study.features(), clipping: study.clipping(), divisor };
+        let (features, clipping, rows) = (study.features(), study.clipping(), self.total());
+        let layout = RecordLayout { records, features, clipping, divisor, rows };
         Dataset::with_layout(&self.rows, &self.targets, layout)
     }
 }

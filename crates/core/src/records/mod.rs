@@ -46,6 +46,9 @@ pub struct RecordLayout {
     pub clipping: Clipping,
     /// What sums over the records are divided by: M_k where clients count the same, the public mean of all M_k where records do.
     pub divisor: f64,
+    /// How many rows the client says that it has: M, and those that it keeps out of training. The margin for rounding goes by this number, because which rows
+    /// are kept out, and so M, follows from what they say.
+    pub rows: usize,
 }
 
 impl RecordLayout {
@@ -80,8 +83,9 @@ impl RecordLayout {
     #[inline]
     pub fn view(self, storage: &[f64]) -> Records<'_> {
         assert!(self.records > 0 && storage.len() == self.size(), "storage does not match its layout");
-        let Self { records, features, clipping, divisor } = self;
-        Records { storage, records, features, clipping, divisor }
+        assert!(self.rows >= self.records, "all records are rows");
+        let Self { records, features, clipping, divisor, rows } = self;
+        Records { storage, records, features, clipping, divisor, rows }
     }
 }
 
@@ -111,7 +115,7 @@ impl Dataset {
     /// `undertone-data` is checked.
     pub fn new(rows: &[f64], targets: &[f64], features: usize, clipping: Clipping) -> Self {
         let (records, divisor) = (targets.len(), targets.len() as f64);
-        Self::with_layout(rows, targets, RecordLayout { records, features, clipping, divisor })
+        Self::with_layout(rows, targets, RecordLayout { records, features, clipping, divisor, rows: records })
     }
 
     /// The same with a layout that says what sums are divided by.
@@ -146,6 +150,7 @@ pub struct Records<'a> {
     features: usize,
     clipping: Clipping,
     divisor: f64,
+    rows: usize,
 }
 
 /// Working space that the kernels reuse from client to client.
@@ -168,7 +173,7 @@ impl<'a> Records<'a> {
     /// How far replacing one record can move the gradient: 2 c1/D, with D the divisor. Without a clip there is no bound.
     #[inline]
     pub fn gradient_sensitivity(self) -> Option<Sensitivity> {
-        self.clipping.clip().map(|clip| Sensitivity::of_clipped_sum(clip, self.records, self.divisor))
+        self.clipping.clip().map(|clip| Sensitivity::of_clipped_sum(clip, self.rows, self.divisor))
     }
 
     /// D, what sums over the records are divided by.
@@ -253,7 +258,7 @@ mod tests {
         };
         for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)] {
             let clipping = Clipping::Enforced(Clip::new(0.8).unwrap());
-            let layout = RecordLayout { records: count, features, clipping, divisor: count as f64 };
+            let layout = RecordLayout { records: count, features, clipping, divisor: count as f64, rows: count };
             let mut storage = vec![0.0; layout.size()];
             for j in 0..count {
                 let x: Vec<f64> = (0..features).map(|_| number()).collect();

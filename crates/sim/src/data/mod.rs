@@ -165,7 +165,7 @@ impl Population {
             for (k, count) in (first..).zip(counts) {
                 let (own, tail) = part.split_at_mut(size(count));
                 let (records, divisor) = (*count as usize, divisor.unwrap_or(f64::from(*count)));
-                draw(k, RecordLayout { records, features, clipping, divisor }, own);
+                draw(k, RecordLayout { records, features, clipping, divisor, rows: records }, own);
                 part = tail;
             }
         });
@@ -205,8 +205,10 @@ impl Population {
     }
 
     fn layout(&self, k: usize) -> RecordLayout {
+        let records = self.counts[k] as usize;
         RecordLayout {
-            records: self.counts[k] as usize,
+            records,
+            rows: records + self.held.get(k).map_or(0, |held| held.truths.len()),
             features: self.features,
             clipping: self.clipping,
             divisor: self.divisor.unwrap_or(f64::from(self.counts[k])),
