@@ -29,11 +29,13 @@ struct Case {
     truth: Vec<(String, f64)>,
 }
 
-/// Measures coverage at two budgets, with masks and without; `files` are a study and a table each.
+/// Measures coverage at two budgets, with masks and without: on synthetic data, or on `files`, a study and a table each.
 pub fn run(repeats: u64, files: &[String]) {
     println!("case,epsilon,masks,repeats,refused,coefficient,coverage,median width,widening");
-    let mut cases: Vec<Case> = ["squared", "huber", "logistic"].map(synthetic).into();
-    cases.extend(files.chunks_exact(2).map(|pair| real(&pair[0], &pair[1])));
+    let cases: Vec<Case> = match files {
+        [] => ["squared", "huber", "logistic"].map(synthetic).into(),
+        files => files.chunks_exact(2).map(|pair| real(&pair[0], &pair[1])).collect(),
+    };
     for case in &cases {
         for epsilon in [4.0, 10.0] {
             for masks in [false, true] {

@@ -183,6 +183,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         until_input_ends: arguments.until_input_ends,
         durable: !arguments.no_sync,
         cancel: Cancel::default(),
+        spread: Some(undertone_plan::noise_spread),
     };
     let json = arguments.log == Log::Json;
     let mut watch = |update: Update| match update {

@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
     let outcome = with_bar(study.name(), |watch| pool.install(|| undertone_sim::run(&study, watch)));
     let outcome = match outcome {
-        Ok(outcome) => outcome,
+        Ok(outcome) => Outcome { spread: pool.install(|| noise_spread(&study, &outcome)), ..outcome },
         Err(error) => {
             // Nothing was written: remove the empty folder.
             let _ = std::fs::remove_dir(&out);
@@ -99,6 +99,18 @@ fn data_path(arguments: &Arguments, data: &DataSpec) -> Result<Option<PathBuf>, 
     let path = arguments.data.clone().or_else(|| study::own_path(arguments.study.as_deref(), data));
     let path = path.ok_or_else(|| Failure::input(DataError::no_path()))?;
     std::path::absolute(&path).map(Some).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
+}
+
+/// What privacy noise alone does to the coefficients, where no intervals say more. A study that does not state its numbers of records takes those of the files.
+fn noise_spread(study: &Study, outcome: &Outcome) -> Option<Vec<f64>> {
+    let spec = study.spec();
+    if outcome.closed.first().is_some_and(|closed| matches!(closed.intervals, Some(Ok(_)))) {
+        return None;
+    }
+    if spec.data.is_made_up() || spec.public_records().is_some_and(|records| !records.is_empty()) {
+        return undertone_plan::noise_spread(study);
+    }
+    undertone_plan::noise_spread(&spec.clone().records(outcome.records.clone()).check().ok()?)
 }
 
 fn failed(error: SimError) -> Failure {

@@ -87,6 +87,27 @@ fn a_limit_counts_the_closing_release_too() {
     assert!(errors(&output).contains("--max-epsilon"), "{}", errors(&output));
 }
 
+/// Without intervals the report tells what privacy noise alone does, in a simulation and at a peer alike.
+#[test]
+fn reports_without_intervals_tell_the_spread_of_noise() {
+    let consortium = Consortium::new(3, 12, "kind = \"complete\"", "fast");
+    simulate(&consortium, &["--data", "data"], "run");
+    wait(&consortium, &mut consortium.spawn_all(&["--rehearsal"]));
+    let told = |page: String| -> Vec<String> {
+        page.split("(noise +- ").skip(1).map(|rest| rest.split(')').next().unwrap().to_string()).collect()
+    };
+    let simulated = told(std::fs::read_to_string(consortium.path("run/report.html")).unwrap());
+    assert_eq!(simulated.len(), 3, "intercept and two features");
+    assert!(simulated.iter().all(|number| number.parse::<f64>().unwrap() > 0.0), "{simulated:?}");
+    assert_eq!(
+        told(std::fs::read_to_string(consortium::results(&consortium.state(0)).join("report.html")).unwrap()),
+        simulated
+    );
+    let with_intervals = inferring(3, "fast");
+    simulate(&with_intervals, &["--data", "data"], "run");
+    assert_eq!(told(std::fs::read_to_string(with_intervals.path("run/report.html")).unwrap()), [""; 0]);
+}
+
 #[test]
 fn what_cannot_have_intervals_is_refused_with_a_reason() {
     let consortium = inferring(2, "fast");
@@ -173,6 +194,10 @@ fn check_tells_all_problems_at_once() {
         code == Some(2) && text.contains("2 problems") && text.contains("graph.kind") && text.contains("delta"),
         "{text}"
     );
+    // A mistake elsewhere does not keep the file from being looked at.
+    let wrong = ["--set", "privacy.delta=2", "--set", "privacy.clip=-1", "--data", "data/nowhere.csv"];
+    let (code, text) = check(&wrong);
+    assert!(code == Some(2) && text.contains("3 problems") && text.contains("nowhere.csv"), "{text}");
     // Two rows of the file are wrong, and are named both.
     let path = consortium.path("data/peer0.csv");
     let data = std::fs::read_to_string(&path).unwrap();

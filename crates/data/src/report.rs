@@ -7,8 +7,15 @@ use undertone_report::{ScoreTable, StudyReport};
 
 use crate::{Closed, Model, Scored};
 
-/// The part of a report that follows from the study, its model and its closing release. `pooled` is a model of pooled data, where it may be known.
-pub fn begin_report(study: &Study, model: &Model, closed: Option<&Closed>, pooled: Option<&Model>) -> StudyReport {
+/// The part of a report that follows from the study, its model and its closing release. `pooled` is a model of pooled data, where it may be known; `spread` the
+/// standard deviation that privacy noise alone gives to each coefficient, the intercept first.
+pub fn begin_report(
+    study: &Study,
+    model: &Model,
+    closed: Option<&Closed>,
+    pooled: Option<&Model>,
+    spread: Option<&[f64]>,
+) -> StudyReport {
     let spec = study.spec();
     let (target, features): (String, Vec<String>) = match spec.schema() {
         Some(schema) => {
@@ -26,7 +33,7 @@ pub fn begin_report(study: &Study, model: &Model, closed: Option<&Closed>, poole
             study.algorithm().name(),
             study.rounds()
         ),
-        coefficients: coefficients(model, closed, pooled),
+        coefficients: coefficients(model, closed, pooled, spread),
         toml: study.to_toml(),
         digest: hex::encode(study.digest().whole()),
         version: env!("CARGO_PKG_VERSION"),
@@ -42,6 +49,10 @@ pub fn begin_report(study: &Study, model: &Model, closed: Option<&Closed>, poole
         }
         Some(Err(reason)) => words += &format!(" There are no intervals: {reason}."),
         None => words += " Intervals can be asked for with [inference] in the study.",
+    }
+    if spread.is_some() && !matches!(intervals, Some(Ok(_))) {
+        words += " Bars reach two standard deviations of what privacy noise alone does to a coefficient, to both sides: about 95% of the runs with the same records would end there. They follow from the known noise and \
+                  from made-up data with the public facts of the study, so they are rough. That other records of the same kind would give another model is not in them.";
     }
     if pooled.is_some() {
         words += " Diamonds are a model of pooled data without privacy.";
@@ -61,7 +72,12 @@ pub fn begin_report(study: &Study, model: &Model, closed: Option<&Closed>, poole
     report
 }
 
-fn coefficients(model: &Model, closed: Option<&Closed>, pooled: Option<&Model>) -> Vec<Estimate> {
+fn coefficients(
+    model: &Model,
+    closed: Option<&Closed>,
+    pooled: Option<&Model>,
+    spread: Option<&[f64]>,
+) -> Vec<Estimate> {
     let named = |model: &Model| {
         let first = ("intercept".to_string(), model.original.intercept);
         std::iter::once(first).chain(model.original.coefficients.clone()).collect::<Vec<_>>()
@@ -70,12 +86,17 @@ fn coefficients(model: &Model, closed: Option<&Closed>, pooled: Option<&Model>) 
     let pooled = pooled.map(named);
     let estimate = |(at, (name, value)): (usize, (String, f64))| {
         let interval = intervals.and_then(|all| all.iter().find(|interval| interval.name == name));
-        let words = match interval {
-            Some(i) => format!("{} ({} to {}; {:.1})", number(value), number(i.range.0), number(i.range.1), i.widening),
-            None => number(value),
+        let sd = spread.filter(|_| intervals.is_none()).map(|spread| spread[at]);
+        let words = match (interval, sd) {
+            (Some(i), _) => {
+                format!("{} ({} to {}; {:.1})", number(value), number(i.range.0), number(i.range.1), i.widening)
+            }
+            (None, Some(sd)) => format!("{} (noise +- {})", number(value), number(2.0 * sd)),
+            (None, None) => number(value),
         };
         let other = pooled.as_ref().map(|pooled| pooled[at].1);
-        Estimate { name, value, interval: interval.map(|i| i.range), other, words }
+        let range = interval.map(|i| i.range).or(sd.map(|sd| (value - 2.0 * sd, value + 2.0 * sd)));
+        Estimate { name, value, interval: range, other, words }
     };
     named(model).into_iter().enumerate().map(estimate).collect()
 }

@@ -174,6 +174,8 @@ pub(crate) struct Told<'a> {
     pub statement: &'a Value,
     pub closed: Option<&'a Closed>,
     pub held: &'a Held,
+    /// What privacy noise alone does to the coefficients.
+    pub spread: Option<&'a [f64]>,
 }
 
 impl Told<'_> {
@@ -185,7 +187,7 @@ impl Told<'_> {
             return Ok(());
         }
         let model = Model::new(study, mean(&flat, study.features()));
-        let mut report = begin_report(study, &model, self.closed, None);
+        let mut report = begin_report(study, &model, self.closed, None, self.spread);
         let mut own = Scored::new(study.spec().loss);
         self.held.score(study, &model.w, &mut own);
         if !own.is_empty() {

@@ -49,6 +49,8 @@ pub struct Options {
     pub durable: bool,
     /// Ends the peer from another thread, as an interrupt does.
     pub cancel: Cancel,
+    /// Computes from the study alone how far privacy noise moves each coefficient, for the report; without it the report does not say.
+    pub spread: Option<fn(&Study) -> Option<Vec<f64>>>,
 }
 
 impl Options {
@@ -67,7 +69,13 @@ impl Options {
             until_input_ends: false,
             durable: true,
             cancel: Cancel::default(),
+            spread: None,
         }
+    }
+
+    /// What privacy noise alone does to the coefficients, by public facts.
+    fn noise_spread(&self) -> Option<Vec<f64>> {
+        self.spread.and_then(|of| of(&self.study))
     }
 }
 
@@ -173,7 +181,10 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
     let held = options.data.load(&fitted, &roster.names.get(me))?.held;
     let (folder, finals, statement) = (&main.folder, &main.finals, &main.statement);
     let names = &roster.names;
-    Told { study: &fitted, names, folder, finals, statement, closed: closed.as_ref(), held: &held }.write()?;
+    let withheld = closed.as_ref().is_none_or(|closed| !matches!(closed.intervals, Some(Ok(_))));
+    let spread = if withheld { options.noise_spread() } else { None };
+    let (closed, spread) = (closed.as_ref(), spread.as_deref());
+    Told { study: &fitted, names, folder, finals, statement, closed, held: &held, spread }.write()?;
     main.seconds += last.seconds;
     Ok(main)
 }
@@ -249,8 +260,10 @@ fn run_stage(
         let statement = results.write_statement(&node, options.rehearsal)?;
         let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
         if results.is_model() && complete {
-            let (names, statement) = (&roster.names, &statement);
-            Told { study, names, folder: &folder, finals: &finals, statement, closed: None, held: &held }.write()?;
+            let (names, statement, folder) = (&roster.names, &statement, &*folder);
+            let spread = options.noise_spread();
+            let spread = spread.as_deref();
+            Told { study, names, folder, finals: &finals, statement, closed: None, held: &held, spread }.write()?;
         }
         let (stopped, interrupted) = (interrupted, interrupted && !complete);
         Ok(Report { folder: folder.clone(), statement, interrupted, seconds, finals, stopped })

@@ -30,10 +30,12 @@ mod error;
 mod made_up;
 mod plan;
 mod pooled;
+mod spread;
 mod trust;
 pub mod tune;
 
 pub use error::PlanError;
 pub use made_up::clients;
 pub use plan::{Plan, Regret, RoundNoise, Row, plan, plan_document, resolve};
+pub use spread::noise_spread;
 pub use trust::{TrustRow, trust};

@@ -9,7 +9,7 @@ use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{
     AlgorithmSpec, BudgetSpec, DataSpec, Layout, NoiseKind, PlanSpec, Study, StudyError, StudySpec,
 };
-use undertone_data::{Encoder, Loaded};
+use undertone_data::{Encoder, Loaded, Model};
 use undertone_sim::central::{null_model, objective};
 use undertone_sim::data::Population;
 use undertone_sim::run::{SimError, last_release};
@@ -122,14 +122,23 @@ enum Rows {
 
 /// The rows of one set with columns standardised by released moments.
 pub(crate) struct Standardised {
-    schema: Schema,
+    /// The study with the typical values that follow from them.
+    study: Study,
     problem: Problem,
     population: Population,
 }
 
 impl MadeUp {
+    /// All sets, for a study whose parameters are searched for.
     pub fn of(study: &StudySpec) -> Result<Self, PlanError> {
         refuse_own_budgets(study)?;
+        let mut made_up = Self::without_sets(study)?;
+        made_up.sets = (0..SETS).into_par_iter().map(|index| made_up.set(index)).collect();
+        Ok(made_up)
+    }
+
+    /// The shape of the sets, and none of them.
+    pub fn without_sets(study: &StudySpec) -> Result<Self, PlanError> {
         let count = match &study.data {
             DataSpec::Synthetic { clients, .. } | DataSpec::Files { layout: Layout::Split(clients), .. } => *clients,
             _ => study.plan.as_ref().and_then(|plan| plan.clients).unwrap_or(0),
@@ -157,9 +166,7 @@ impl MadeUp {
         }
         let fewer = mean(&records) / mean(&made);
         let plain = plain(study, made).check()?;
-        let mut made_up = Self { names, graph, records, fewer, work, plain, sets: Vec::new() };
-        made_up.sets = (0..SETS).into_par_iter().map(|index| made_up.set(index)).collect();
-        Ok(made_up)
+        Ok(Self { names, graph, records, fewer, work, plain, sets: Vec::new() })
     }
 
     /// Whether so many clients can assume what the study does, and be lost.
@@ -178,14 +185,7 @@ impl MadeUp {
     /// Makes set number `index`.
     fn set(&self, index: usize) -> Set {
         let draw = |law: usize| {
-            let population = match &self.plain.spec().data {
-                DataSpec::Synthetic { .. } => Population::load(&self.plain, law as u32),
-                DataSpec::Files { schema, .. } => {
-                    Population::from_loaded(&self.plain, self.rows(law, schema, Rows::Own))
-                }
-            };
-            let population = population.expect("made-up records are valid");
-            let problem = self.plain.problem(|| population.paper_lambda1());
+            let (population, problem) = self.draw(law);
             let (best, null) = (minimum(&population, &problem), null_model(&population, &problem));
             (law, Measured::of(population, &problem, &best, &null), problem, best, null)
         };
@@ -204,6 +204,17 @@ impl MadeUp {
             Measured::of(new.expect("made-up records are valid"), &problem, &best, &null)
         });
         Set { law, problem, records, new }
+    }
+
+    /// The records of a law, and the problem that they pose.
+    fn draw(&self, law: usize) -> (Population, Problem) {
+        let population = match &self.plain.spec().data {
+            DataSpec::Synthetic { .. } => Population::load(&self.plain, law as u32),
+            DataSpec::Files { schema, .. } => Population::from_loaded(&self.plain, self.rows(law, schema, Rows::Own)),
+        };
+        let population = population.expect("made-up records are valid");
+        let problem = self.plain.problem(|| population.paper_lambda1());
+        (population, problem)
     }
 
     /// Records of a law of tables, encoded by a schema.
@@ -236,9 +247,13 @@ impl MadeUp {
         spec.simulation.losses = losses(&spec, self.names.len());
         if let Some(privacy) = &mut spec.privacy {
             privacy.noise = NoiseKind::Fast;
-            if let BudgetSpec::Epsilon(epsilon) = &mut privacy.budget {
-                *epsilon = self.scaled(*epsilon, privacy.delta, privacy.accountant)?;
+            match &mut privacy.budget {
+                BudgetSpec::Epsilon(epsilon) => *epsilon = self.scaled(*epsilon, privacy.delta, privacy.accountant)?,
+                BudgetSpec::First(phi1) => *phi1 *= self.fewer * self.fewer,
             }
+        }
+        for phi1 in spec.clients.values_mut().filter_map(|client| client.phi1.as_mut()) {
+            *phi1 *= self.fewer * self.fewer;
         }
         spec.check().ok()
     }
@@ -246,19 +261,35 @@ impl MadeUp {
     /// All sets standardised as the study asks for; none if it does not, or if its moments cannot be released.
     pub fn standardised(&self, study: &Study) -> Option<Vec<Standardised>> {
         let moments = study.moments()?;
-        (0..SETS).into_par_iter().map(|index| self.standardise(study, &moments, index)).collect()
+        let one = |index: usize| self.standardise(study, &moments, self.sets[index].law, index as u32);
+        (0..SETS).into_par_iter().map(one).collect()
+    }
+
+    /// The models, in the units of the table, that a study learns on records of one law with two draws of all of its noise; none if one diverges.
+    pub fn twice(&self, study: &Study, law: usize) -> Option<[Model; 2]> {
+        let (population, problem) = self.draw(law);
+        let once = |trial: u32| match study.moments() {
+            None => Some(Model::new(study, self.learn(study, &problem, &population, trial)?)),
+            Some(moments) => {
+                let own = self.standardise(study, &moments, law, trial)?;
+                let w = self.learn(&own.study, &own.problem, &own.population, trial)?;
+                Some(Model::new(&own.study, w))
+            }
+        };
+        Some([once(law as u32)?, once((law + SETS) as u32)?])
     }
 
     /// What the model that a study learns on a set loses. Infinite for a run that diverges.
     pub fn lost(&self, study: &Study, index: usize, standardised: Option<&Standardised>) -> Lost {
         let set = &self.sets[index];
         let learned = match standardised {
-            None => self.learn(study, &set.problem, &set.records.population, index),
-            Some(Standardised { schema, problem, population }) => {
+            None => self.learn(study, &set.problem, &set.records.population, index as u32),
+            Some(Standardised { study: own, problem, population }) => {
                 let classification = study.spec().loss.is_classification();
+                let schema = own.spec().schema().expect("tables have columns");
                 let plain = self.plain.spec().schema().expect("tables have columns");
                 let back = |w: Vec<f64>| plain.scaled_units(&schema.original_units(&w, classification), classification);
-                self.learn(study, problem, population, index).map(back)
+                self.learn(study, problem, population, index as u32).map(back)
             }
         };
         let Some(w) = learned else { return Lost { here: f64::INFINITY, new: f64::INFINITY } };
@@ -266,24 +297,22 @@ impl MadeUp {
         Lost { here, new: set.new.as_ref().map_or(here, |new| new.regret(&set.problem, &w)) }
     }
 
-    fn learn(&self, study: &Study, problem: &Problem, population: &Population, trial: usize) -> Option<Vec<f64>> {
+    fn learn(&self, study: &Study, problem: &Problem, population: &Population, trial: u32) -> Option<Vec<f64>> {
         let clipped = population.with_clipping(study.clipping());
-        last_release(study, problem, &clipped, &self.graph, trial as u32).ok()
+        last_release(study, problem, &clipped, &self.graph, trial).ok()
     }
 
-    /// The set's rows with columns standardised by released moments; none where they cannot be released.
-    fn standardise(&self, study: &Study, moments: &Study, index: usize) -> Option<Standardised> {
+    /// The rows of a law with columns standardised by released moments; none where they cannot be released.
+    fn standardise(&self, study: &Study, moments: &Study, law: usize, trial: u32) -> Option<Standardised> {
         let schema = moments.spec().schema()?;
-        let law = self.sets[index].law;
         let population = Population::from_loaded(moments, self.rows(law, schema, Rows::Own)).ok()?;
         let divisor = population.divisor()?;
-        let released = last_release(moments, &moments.problem(|| 0.0), &population, &self.graph, index as u32).ok()?;
+        let released = last_release(moments, &moments.problem(|| 0.0), &population, &self.graph, trial).ok()?;
         let trust = moments.masking(self.names.len(), || divisor).ok()?.map(|masking| masking.trust);
         let fitted = study.standardised(&released, self.names.len(), divisor, trust.as_ref()).ok()?;
-        let schema = fitted.spec().schema()?.clone();
-        let population = Population::from_loaded(&fitted, self.rows(law, &schema, Rows::Own)).ok()?;
+        let population = Population::from_loaded(&fitted, self.rows(law, fitted.spec().schema()?, Rows::Own)).ok()?;
         let problem = fitted.problem(|| population.paper_lambda1());
-        Some(Standardised { schema, problem, population })
+        Some(Standardised { study: fitted, problem, population })
     }
 
     /// The epsilon whose rho is larger by the square of what is missing in records.

@@ -166,3 +166,42 @@ fn a_plan_that_is_cancelled_ends_early() {
     let spec = Document::parse(FILES, "test").unwrap().spec().unwrap();
     assert!(matches!(plan::plan(&spec, &cancel.watching(|_| ())), Err(PlanError::Cancelled)));
 }
+
+/// What noise alone does to coefficients, against what it does: many draws of noise on one data set of the same law.
+#[test]
+fn the_spread_of_noise_is_that_of_repeated_runs() {
+    let text = |noise: &str, more: &str| {
+        format!(
+            "rounds = 40\n[problem]\nloss = \"squared\"\n[data]\nsource = \"stand-in\"\nclients = 8\nrecords = 200\nfeatures = [\"a\", \"b\"]\n\
+             target = \"y\"\nintercept = true\nbounds.a = [0, 10]\nbounds.b = [-1, 1]\nbounds.y = [0, 50]\ntypical.a = [5, 2]\ntypical.b = [0, 0.5]\n\
+             typical.y = [20, 8]\n[graph]\nkind = \"ring\"\n[algorithm]\nname = \"free-rounds\"\ndata_rounds = 8\neta = 0.4\n\
+             [privacy]\ndelta = 1e-5\nclip = 2\nnoise = \"{noise}\"\n{more}\n[simulation]\ncentral = false\nmetrics_every = 40\n"
+        )
+    };
+    for budget in ["epsilon = 1", "phi1 = 0.004", "epsilon = 2\nstandardise = 0.2", "epsilon = 1\ncolluders = 2"] {
+        let study = Study::parse(&text("fast", budget), "test").unwrap();
+        let told = plan::noise_spread(&study).unwrap_or_else(|| panic!("{budget}"));
+        let again = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        assert_eq!(again.install(|| plan::noise_spread(&study)), Some(told.clone()), "the same everywhere");
+        let secure = Study::parse(&text("secure", budget), "test").unwrap();
+        let models: Vec<Vec<f64>> = (0..60)
+            .map(|_| {
+                let units = undertone_sim::run(&secure, &|_| {}).unwrap().model.original;
+                std::iter::once(units.intercept).chain(units.coefficients.iter().map(|c| c.1)).collect()
+            })
+            .collect();
+        for (at, told) in told.iter().enumerate() {
+            let mean = models.iter().map(|model| model[at]).sum::<f64>() / 60.0;
+            let sd = (models.iter().map(|model| (model[at] - mean).powi(2)).sum::<f64>() / 59.0).sqrt();
+            // The made-up sets vary more than this one; an error of the budget's units or of sqrt(2) per client would be seen.
+            assert!((0.5..2.5).contains(&(told / sd)), "{budget}: coefficient {at}: told {told}, measured {sd}");
+        }
+    }
+    let open = Study::parse(
+        &text("fast", "")
+            .replace("[privacy]\ndelta = 1e-5\nclip = 2\nnoise = \"fast\"\n", "")
+            .replace("rounds = 40", "rounds = 40\nprivacy = \"off\""),
+        "test",
+    );
+    assert_eq!(plan::noise_spread(&open.unwrap()), None, "nothing is noised");
+}

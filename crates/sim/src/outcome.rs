@@ -62,6 +62,8 @@ pub struct Outcome {
     pub records: Vec<usize>,
     /// What was released after the last round, trial by trial; empty if nothing was.
     pub closed: Vec<Closed>,
+    /// The standard deviation that privacy noise alone gives to each coefficient, the intercept first, where somebody has computed it for the report.
+    pub spread: Option<Vec<f64>>,
     /// Scores on what was kept out of training, if anything was.
     pub held_out: Option<HeldOut>,
     /// Whether the steps are too large: the released means swing to and fro.
@@ -262,7 +264,8 @@ impl Outcome {
     /// The report of the run, as a page.
     pub fn report(&self) -> String {
         let pooled = self.central.as_ref().ok().map(|central| Model::new(&self.fitted, central.w.clone()));
-        let mut report = begin_report(&self.fitted, &self.model, self.closed.first(), pooled.as_ref());
+        let mut report =
+            begin_report(&self.fitted, &self.model, self.closed.first(), pooled.as_ref(), self.spread.as_deref());
         report.toml = self.study.to_toml();
         report.private = !self.study.spec().data.is_made_up();
         if let Some(held) = &self.held_out {

@@ -104,6 +104,17 @@ pub fn last_release(
     graph: &Graph,
     trial: u32,
 ) -> Result<Vec<f64>, SimError> {
+    last_releases(study, problem, population, graph, trial).map(|(_, model)| model)
+}
+
+/// What all clients release last, flat, and the mean of it over those that are left.
+fn last_releases(
+    study: &Study,
+    problem: &Problem,
+    population: &Population,
+    graph: &Graph,
+    trial: u32,
+) -> Result<(Vec<f64>, Vec<f64>), SimError> {
     let guard = Guard::new(study, population)?;
     let special = special(study, population.names(), &guard)?;
     let losses = LostClients::draw(study, graph, trial)?;
@@ -114,7 +125,10 @@ pub fn last_release(
         vectors.round(&ground, round, false).map_err(|stuck| stuck.in_round(round, population.names()))?;
     }
     let model = setting.mean(&vectors.released);
-    if model.iter().all(|v| v.is_finite()) { Ok(model) } else { Err(SimError::Diverged { round: study.rounds() }) }
+    match model.iter().all(|v| v.is_finite()) {
+        true => Ok((vectors.released.into_vec(), model)),
+        false => Err(SimError::Diverged { round: study.rounds() }),
+    }
 }
 
 /// Where the records of a trial come from.
@@ -393,9 +407,11 @@ impl Trial {
         let clients = self.population.clients();
         let Some(closing) = self.study.closing(model, clients) else { return Ok(None) };
         let population = load(&closing, self.draw)?;
-        let mean = last_release(&closing, &closing.problem(|| 0.0), &population, &self.graph, trial)?;
+        let all = last_releases(&closing, &closing.problem(|| 0.0), &population, &self.graph, trial)?.0;
+        let left = self.losses.as_ref().map_or_else(|| all.to_vec(), |losses| losses.left(&all, population.features()));
         let divisor = population.divisor().expect("records count the same where there is a closing release");
-        Ok(Closed::new(&self.study, &closing, &mean, (clients, clients), divisor))
+        let (present, mean) = (left.len() / population.features(), mean(&left, population.features()));
+        Ok(Closed::new(&self.study, &closing, &mean, (clients, present), divisor))
     }
 
     /// What a model loses against pooled data, as a share of what pooled data gains over no features at all; none where that is
@@ -472,6 +488,7 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
         records: first.population.records_of_clients(),
         held_out,
         closed,
+        spread: None,
         overshoots,
         regularizer: first.problem.regularizer,
         central: first.central.clone(),
