@@ -14,7 +14,7 @@ use undertone_core::node::OnLoss;
 use undertone_core::study::{Document, Study};
 use undertone_data::{Encoder, table};
 use undertone_peer::run::{self, Options, Report, Source, Started, Update};
-use undertone_peer::state::PLANNED;
+use undertone_peer::state::{Anchor, make_folder, planned_name, write_whole};
 use undertone_peer::{Cancel, OwnerLimits, PeerError, keys};
 
 use crate::{Failure, digits, print, study};
@@ -36,6 +36,10 @@ pub struct Arguments {
     /// The state folder of this data set: its ledger, and results
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
+
+    /// Keep a mark of the ledger here too, on another disk or a network share, or by `command:PROGRAM`: it shows if the state folder is restored from a backup
+    #[arg(long, value_name = "PATH")]
+    anchor: Option<Anchor>,
 
     /// Where to listen; without it, the port of this party's address in the study
     #[arg(long, value_name = "ADDR")]
@@ -124,7 +128,7 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     }
     let unreadable = |path: &Path, e: std::io::Error| Failure::machine(format!("{}: {e}", path.display()));
     let bytes = std::fs::read(&arguments.study).map_err(|e| unreadable(&arguments.study, e))?;
-    let kept = arguments.state.join(format!("{PLANNED}{}.txt", &blake3::hash(&bytes).to_hex()[..16]));
+    let kept = arguments.state.join(planned_name(&bytes));
     let place = kept.display().to_string();
     let chosen = match std::fs::read_to_string(&kept) {
         Ok(chosen) => chosen,
@@ -132,11 +136,7 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
             check_columns(arguments, &document)?;
             let (planned, _) = study::resolve(&document)?;
             let chosen = study::chosen(&planned).join("\n") + "\n";
-            let partial = kept.with_extension("partial");
-            std::fs::create_dir_all(&arguments.state)
-                .and_then(|()| std::fs::write(&partial, &chosen))
-                .and_then(|()| std::fs::rename(&partial, &kept))
-                .map_err(|e| unreadable(&kept, e))?;
+            make_folder(&arguments.state).and_then(|()| write_whole(&kept, chosen.as_bytes())).map_err(failed)?;
             chosen
         }
     };
@@ -172,6 +172,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         identity: Arc::new(keys::read(&arguments.key).map_err(failed)?),
         data: Source::File(arguments.data.clone()),
         state: arguments.state.clone(),
+        anchor: arguments.anchor.clone(),
         listen: arguments.listen,
         on_loss: match arguments.on_loss {
             Loss::Wait => OnLoss::Wait,

@@ -276,7 +276,7 @@ fn a_ledger_is_shown_at_the_smallest_delta() {
             data: [2; 32],
             time: 0,
         };
-        let disk = StateFolder::open(folder.path()).unwrap().disk(true).unwrap();
+        let disk = StateFolder::open(folder.path(), None).unwrap().disk(true).unwrap();
         let (chain, limits) = (Chain::new(study.digest()), study.limits(3));
         drop(Ledger::enter(disk, identity.clone(), chain, limits, begin, Some(budget.clone())).unwrap());
     }

@@ -3,6 +3,7 @@
 mod consortium;
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -168,6 +169,76 @@ fn killed_peers_come_back_and_nothing_is_lost() {
     }
 }
 
+fn show(state: &Path) -> Command {
+    let mut command = undertone();
+    command.args(["ledger", "show"]).arg(state);
+    command
+}
+
+/// Neither the ledger nor a result is for others on the machine.
+#[cfg(unix)]
+#[test]
+fn state_folders_are_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let consortium = Consortium::new(2, 3, "kind = \"complete\"", "secure");
+    wait(&consortium, &mut consortium.spawn_all(&[]));
+    let mut folders = vec![consortium.state(0)];
+    let mut files = 0;
+    while let Some(folder) = folders.pop() {
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700, "{}", folder.display());
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => {
+                    assert_eq!(mode(&path), 0o600, "{}", path.display());
+                    files += 1;
+                }
+            }
+        }
+    }
+    assert!(files >= 6, "ledger, marks, model, statement, finals: {files}");
+}
+
+/// A folder that was restored as a whole, while no neighbour is there to say so: the anchor does, whether it is a file or kept by a command.
+#[test]
+fn an_anchor_stops_a_restored_folder() {
+    for command in [false, true] {
+        let consortium = Consortium::new(2, 400, "kind = \"complete\"", "secure");
+        let anchor = match command {
+            false => consortium.path("elsewhere").display().to_string(),
+            true => {
+                let kept = consortium.path("kept");
+                let script =
+                    format!("case $1 in get) cat {0} 2>/dev/null || true;; put) echo $2 > {0};; esac", kept.display());
+                std::fs::write(consortium.path("keep.sh"), script).unwrap();
+                format!("command:sh {}", consortium.path("keep.sh").display())
+            }
+        };
+        let mut children = [consortium.spawn(0, &["--anchor", &anchor]), consortium.spawn(1, &[])];
+        until("round 5", || consortium.round(0).is_some_and(|r| r >= 5));
+        children[0].kill().unwrap();
+        children[0].wait().unwrap();
+        let backup = ["ledger", "mark-1", "mark-2"].map(|f| (f, std::fs::read(consortium.state(0).join(f)).unwrap()));
+        children[0] = consortium.spawn(0, &["--anchor", &anchor]);
+        let round = consortium.round(1).unwrap();
+        until("more rounds", || consortium.round(1).is_some_and(|r| r >= round + 5));
+        children.iter_mut().for_each(|child| {
+            let _ = child.kill();
+            child.wait().unwrap();
+        });
+        backup.iter().for_each(|(file, bytes)| std::fs::write(consortium.state(0).join(file), bytes).unwrap());
+        let output = consortium.command(0).args(["--anchor", &anchor]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors(&output).contains("the anchor knows"), "{}", errors(&output));
+        // An anchor that cannot be written stops the peer before anything is sent.
+        let output = consortium.command(1).args(["--anchor", "/nowhere/at/all"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        assert!(errors(&output).contains("/nowhere/at/all"), "{}", errors(&output));
+    }
+}
+
 #[test]
 fn a_folder_from_a_backup_stops_the_peer() {
     let consortium = Consortium::new(3, 5000, "kind = \"ring\"", "secure");
@@ -178,15 +249,30 @@ fn a_folder_from_a_backup_stops_the_peer() {
         child.wait().unwrap();
     };
     kill(&mut children[0]);
-    let backup = std::fs::read(consortium.state(0).join("ledger")).unwrap();
+    const FILES: [&str; 3] = ["ledger", "mark-1", "mark-2"];
+    let read = |file: &str| std::fs::read(consortium.state(0).join(file)).unwrap();
+    let write = |file: &str, bytes: &[u8]| std::fs::write(consortium.state(0).join(file), bytes).unwrap();
+    let backup = FILES.map(read);
     children[0] = consortium.spawn(0, &[]);
     let round = consortium.round(1).unwrap();
     until("more rounds", || consortium.round(1).is_some_and(|r| r >= round + 50));
     kill(&mut children[0]);
-    std::fs::write(consortium.state(0).join("ledger"), backup).unwrap();
+    let newest = FILES.map(read);
+    // The whole folder: the neighbours show it.
+    FILES.iter().zip(&backup).for_each(|(file, bytes)| write(file, bytes));
     let output = consortium.command(0).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("restored from a backup"), "{}", errors(&output));
+    // The ledger alone, cut off, or emptied: what is beside it shows it, also to whoever asks what was spent.
+    FILES.iter().zip(&newest).for_each(|(file, bytes)| write(file, bytes));
+    for ledger in [&backup[0][..], &newest[0][..100], &newest[0][..newest[0].len() / 2], &[0; 4096]] {
+        write("ledger", ledger);
+        for mut command in [consortium.command(0), show(&consortium.state(0))] {
+            let output = command.output().unwrap();
+            assert_eq!(output.status.code(), Some(2));
+            assert!(errors(&output).contains("records that were written to it"), "{}", errors(&output));
+        }
+    }
     // An emptied folder is as bad.
     std::fs::remove_dir_all(consortium.state(0)).unwrap();
     let output = consortium.command(0).output().unwrap();

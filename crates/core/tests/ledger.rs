@@ -10,7 +10,7 @@ use std::sync::Arc;
 use undertone_core::client::{Cost, Release};
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{
-    Begin, Carried, Contents, Disk, EdgeRecord, Ledger, LedgerError, MemoryDisk, Resumed, RoundRecord, Sealed,
+    Begin, Carried, Contents, Disk, EdgeRecord, Ledger, LedgerError, MemoryDisk, Place, Resumed, RoundRecord, Sealed,
 };
 use undertone_core::message::{Chain, Receipt};
 use undertone_core::privacy::{Accountant, ClientBudget, Delta, Rho, Schedule, Spent};
@@ -26,6 +26,13 @@ struct Fragile {
     /// Writes that succeed, and bytes of the next one that reach the disk before it fails.
     dies: Option<(usize, usize)>,
     writes: Rc<RefCell<Vec<usize>>>,
+    /// Marks: two beside the ledger, and the anchor.
+    marks: Rc<RefCell<[MemoryDisk; 3]>>,
+    /// Whether the owner named a place for the third.
+    anchored: bool,
+    /// Writes of marks that succeed, and bytes of the next one.
+    marks_die: Option<(usize, usize)>,
+    marked: Rc<RefCell<usize>>,
 }
 
 impl Disk for Fragile {
@@ -52,6 +59,33 @@ impl Disk for Fragile {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         Ok(())
+    }
+
+    fn keeps_marks(&self) -> bool {
+        true
+    }
+
+    fn has_anchor(&self) -> bool {
+        self.anchored
+    }
+
+    fn read_mark(&mut self, place: Place) -> io::Result<Vec<u8>> {
+        Ok(self.marks.borrow()[place as usize].0.clone())
+    }
+
+    fn write_mark(&mut self, place: Place, at: u64, bytes: &[u8], _durable: bool) -> io::Result<()> {
+        let done = *self.marked.borrow();
+        *self.marked.borrow_mut() += 1;
+        let through = match self.marks_die {
+            Some((writes, _)) if done > writes => 0,
+            Some((writes, kept)) if done == writes => kept.min(bytes.len()),
+            _ => bytes.len(),
+        };
+        self.marks.borrow_mut()[place as usize].write(at, &bytes[..through])?;
+        match self.marks_die {
+            Some((writes, _)) if done >= writes => Err(io::Error::from(io::ErrorKind::StorageFull)),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -235,28 +269,127 @@ fn damage_before_the_last_record_is_refused() {
     let records: usize = lengths[0] + lengths[3..].iter().sum::<usize>();
     let last = records - lengths.last().unwrap();
     for at in 0..records {
-        let damaged = Fragile::default();
-        damaged.content.borrow_mut().0 = bytes.clone();
-        damaged.content.borrow_mut().0[at] ^= 0x10;
-        let read = Contents::read(&mut damaged.clone());
-        if at < last {
-            assert!(matches!(read, Err(LedgerError::Damaged { .. } | LedgerError::NotALedger)), "byte {at}: {read:?}");
-        } else {
-            let contents = read.unwrap().unwrap();
-            assert!(contents.torn, "byte {at}");
-            assert!(
-                (contents.spent().unwrap().rho.get() - 6.0 * RHO).abs() < 1e-9,
-                "byte {at}: the last round is charged"
-            );
-        }
+        whole.content.borrow_mut().0[at] ^= 0x10;
+        // Marks say that the last record was written whole, so no crash explains that it is not.
+        let read = Contents::read(&mut whole.clone());
+        assert!(
+            matches!(read, Err(LedgerError::Damaged { .. } | LedgerError::NotALedger | LedgerError::Shortened { .. })),
+            "byte {at}: {read:?}"
+        );
+        whole.content.borrow_mut().0[at] ^= 0x10;
+    }
+    // As it is after a loss of power in the last write, when its mark was not written yet: its round is charged.
+    let cut = Fragile { dies: Some((lengths.len() - 1, 100)), ..Fragile::default() };
+    run(&cut, 0.0, &mut Sent::new()).unwrap_err();
+    for at in last..last + 100 {
+        cut.content.borrow_mut().0[at] ^= 0x10;
+        let contents = Contents::read(&mut cut.clone()).unwrap().unwrap();
+        assert!(contents.torn && (contents.spent().unwrap().rho.get() - 6.0 * RHO).abs() < 1e-9, "byte {at}");
+        cut.content.borrow_mut().0[at] ^= 0x10;
     }
     // Two damaged records at the end are more than a crash explains.
-    let damaged = Fragile::default();
-    damaged.content.borrow_mut().0 = bytes;
+    whole.content.borrow_mut().0 = bytes;
     for at in [last + 50, last - 50] {
-        damaged.content.borrow_mut().0[at] ^= 1;
+        whole.content.borrow_mut().0[at] ^= 1;
     }
-    assert!(matches!(Contents::read(&mut damaged.clone()), Err(LedgerError::Damaged { .. })));
+    assert!(Contents::read(&mut whole.clone()).is_err());
+}
+
+/// A ledger that lost its end in any way is not a ledger of a shorter history.
+#[test]
+fn a_ledger_that_was_cut_off_or_emptied_is_refused() {
+    let whole = Fragile::default();
+    run(&whole, 0.0, &mut Sent::new()).unwrap();
+    let bytes = whole.content.borrow().0.clone();
+    let records: usize = whole.writes.borrow()[0] + whole.writes.borrow()[3..].iter().sum::<usize>();
+    let refused = |content: Vec<u8>, what: &str| {
+        whole.content.borrow_mut().0 = content;
+        let read = Contents::read(&mut whole.clone());
+        let known = matches!(
+            read,
+            Err(LedgerError::Shortened { known: 8, .. } | LedgerError::Damaged { .. } | LedgerError::NotALedger)
+        );
+        assert!(known, "{what}: {read:?}");
+        assert!(enter(whole.clone(), 2).is_err(), "{what}: no other study begins with it");
+    };
+    for length in (0..records).step_by(7).chain([0, 1, 100, 119, 120, 121, records - 1, records, bytes.len() - 1]) {
+        refused(bytes[..length].to_vec(), &format!("cut to {length} bytes"));
+        let mut zeroed = bytes.clone();
+        // The last bytes are padding, which is zeros already.
+        zeroed[length.min(records - 9)..].fill(0);
+        refused(zeroed, &format!("zeros from byte {length} on"));
+    }
+    refused(vec![0; bytes.len()], "all zeros");
+    // The same ledger with a shorter past, as from a backup of the ledger alone.
+    let shorter = Fragile { dies: Some((8, 0)), ..Fragile::default() };
+    run(&shorter, 0.0, &mut Sent::new()).unwrap_err();
+    refused(shorter.content.borrow().0.clone(), "an older ledger");
+    // It can pass: nothing was damaged in the test itself.
+    whole.content.borrow_mut().0 = bytes.clone();
+    assert!(Contents::read(&mut whole.clone()).unwrap().is_some());
+    // Any one damaged mark is made up for by the other one; without both nothing shows that the ledger is whole.
+    for place in 0..2 {
+        for damage in [Vec::new(), vec![0; 1024], vec![7; 300]] {
+            let before = std::mem::replace(&mut whole.marks.borrow_mut()[place].0, damage);
+            assert!(Contents::read(&mut whole.clone()).unwrap().is_some());
+            whole.marks.borrow_mut()[place].0 = before;
+        }
+    }
+    whole.marks.borrow_mut()[..2].iter_mut().for_each(|mark| mark.0.clear());
+    assert!(matches!(Contents::read(&mut whole.clone()), Err(LedgerError::NoMarks)));
+}
+
+/// The disk stops at any byte of any mark: the ledger goes on, and nothing is noised twice.
+#[test]
+fn a_crash_at_every_byte_of_every_mark_loses_nothing() {
+    let whole = Fragile { anchored: true, ..Fragile::default() };
+    run(&whole, 0.0, &mut Sent::new()).unwrap();
+    let marks = *whole.marked.borrow();
+    assert_eq!(marks, 3 * 8, "owner, begin and six rounds, in three places");
+    for write in 0..marks {
+        for kept in (0..160).step_by(3) {
+            let disk = Fragile { marks_die: Some((write, kept)), anchored: true, ..Fragile::default() };
+            let mut sent = Sent::new();
+            assert!(matches!(run(&disk, 0.0, &mut sent).unwrap_err(), LedgerError::Disk("marked", _)));
+            let after = Fragile { marks_die: None, ..disk };
+            run(&after, 1e-3, &mut sent).unwrap_or_else(|e| panic!("mark {write}, byte {kept}: {e}"));
+            assert_eq!(sent.len(), 6);
+            assert!((spent(&after) - RHO * 6.0).abs() < 1e-9, "mark {write}, byte {kept}");
+        }
+    }
+}
+
+/// A folder restored as a whole is a valid one with an older past. The anchor, which was not restored with it, shows it.
+#[test]
+fn an_anchor_shows_that_a_folder_is_old() {
+    let disk = Fragile { anchored: true, ..Fragile::default() };
+    let (mut ledger, mut resumed) = enter(disk.clone(), 1).unwrap();
+    assert!(ledger.is_anchored());
+    let mut backups = Vec::new();
+    for _ in 0..6 {
+        backups.push((disk.content.borrow().0.clone(), disk.marks.borrow()[..2].to_vec()));
+        step(&mut ledger, &mut resumed.last, 0.0).unwrap();
+    }
+    for (round, (content, marks)) in backups.into_iter().enumerate() {
+        let restored = Fragile { anchored: true, ..Fragile::default() };
+        restored.content.borrow_mut().0 = content;
+        restored.marks.borrow_mut()[..2].clone_from_slice(&marks);
+        // Without the anchor nothing shows it.
+        let found = Contents::read(&mut restored.clone()).unwrap().unwrap();
+        assert_eq!(found.runs[0].round, round as u32);
+        restored.marks.borrow_mut()[2] = disk.marks.borrow()[2].clone();
+        let refused = Contents::read(&mut restored.clone());
+        assert!(matches!(refused, Err(LedgerError::BehindAnchor { known: 8, .. })), "round {round}: {refused:?}");
+    }
+    assert!(enter(disk.clone(), 1).unwrap().0.is_anchored(), "the newest folder is accepted");
+    let other = Fragile { anchored: true, ..Fragile::default() };
+    *other.marks.borrow_mut() = [MemoryDisk::default(), MemoryDisk::default(), disk.marks.borrow()[2].clone()];
+    assert!(matches!(enter(other, 1), Err(LedgerError::BehindAnchor { .. })), "an emptied folder");
+    let stranger = Arc::new(Identity::from_secret(&[8; 32]));
+    let foreign = Fragile { anchored: true, ..Fragile::default() };
+    drop(Ledger::enter(foreign.clone(), stranger, chain(), LIMITS, begin(1), Some(budget())).unwrap());
+    foreign.marks.borrow_mut()[2] = disk.marks.borrow()[2].clone();
+    assert!(matches!(Contents::read(&mut foreign.clone()), Err(LedgerError::ForeignAnchor(_))));
 }
 
 #[test]
@@ -425,7 +558,12 @@ fn a_last_record_of_another_chain_is_not_accepted() {
     let last = records - lengths[lengths.len() - 1]..records;
     let foreign = other.content.borrow().0[last.clone()].to_vec();
     one.content.borrow_mut().0[last].copy_from_slice(&foreign);
-    let contents = Contents::read(&mut one.clone()).unwrap().unwrap();
+    assert!(matches!(Contents::read(&mut one.clone()), Err(LedgerError::Shortened { found: 7, known: 8, .. })));
+    // With a mark of the record before, as after a loss of power, it is one that was cut off.
+    let cut = Fragile { dies: Some((lengths.len() - 1, 0)), ..Fragile::default() };
+    run(&cut, 0.0, &mut Sent::new()).unwrap_err();
+    cut.content.borrow_mut().0 = one.content.borrow().0.clone();
+    let contents = Contents::read(&mut cut.clone()).unwrap().unwrap();
     assert!(contents.torn && contents.runs[0].round == 5);
     assert!((contents.spent().unwrap().rho.get() - 6.0 * RHO).abs() < 1e-9, "its round is charged");
 }

@@ -76,9 +76,8 @@ impl PeerError {
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
             Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
-            Self::Stop(Stop::Ledger(error)) => {
-                matches!(error, LedgerError::Foreign { .. } | LedgerError::OtherData | LedgerError::OtherStudy)
-            }
+            // What is wrong with a ledger stays wrong; a disk may recover.
+            Self::Stop(Stop::Ledger(error)) => !matches!(error, LedgerError::Disk(..)),
             Self::Stop(_) => true,
             Self::Random(_) | Self::Io { .. } | Self::Clock(_) => false,
         }
@@ -258,6 +257,9 @@ mod tests {
             LimitError::NoPrivacy.into(),
             NetworkError::Relay("no URL".into()).into(),
             Stop::Alone.into(),
+            Stop::Ledger(LedgerError::NotALedger).into(),
+            Stop::Ledger(LedgerError::OtherData).into(),
+            Stop::Ledger(LedgerError::NoMarks).into(),
         ];
         let machine = [
             PeerError::Clock(io()),
@@ -270,8 +272,7 @@ mod tests {
             NetworkError::Metrics { address, source: io() }.into(),
             NetworkError::ListenAddress { address, source: io().into() }.into(),
             NetworkError::Listen { address, source: io().into() }.into(),
-            // Any error of the ledger counts as one of the machine, also a folder that belongs to another key.
-            Stop::Ledger(LedgerError::NotALedger).into(),
+            Stop::Ledger(LedgerError::Disk("written", io())).into(),
         ];
         for error in input {
             assert!(error.is_input(), "{error}");

@@ -20,7 +20,7 @@ use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
 use crate::results::{Results, Told, add_closing, read_finals};
-use crate::state::{StateFolder, make_folder};
+use crate::state::{Anchor, StateFolder, make_folder};
 pub use crate::update::{Started, Update};
 
 /// What a peer is started with.
@@ -33,6 +33,8 @@ pub struct Options {
     pub data: Source,
     /// Its state folder.
     pub state: PathBuf,
+    /// Where a mark is kept that shows whether the state folder is an old one.
+    pub anchor: Option<Anchor>,
     /// Where to listen; without it, the port of its own address in the study.
     pub listen: Option<SocketAddr>,
     /// What to do about a neighbour that is not connected.
@@ -61,6 +63,7 @@ impl Options {
             identity,
             data,
             state: state.into(),
+            anchor: None,
             listen: None,
             on_loss: OnLoss::Wait,
             limits: OwnerLimits::default(),
@@ -210,7 +213,7 @@ fn run_stage(
     let name = roster.names.get(me).into_owned();
     let loaded = options.data.load(study, &name)?;
     study.check_records(&roster.names, me, loaded.total())?;
-    let state = StateFolder::open(&options.state)?;
+    let state = StateFolder::open(&options.state, options.anchor.clone())?;
     let data_hash = options.identity.fingerprint(loaded.numbers());
     let held = loaded.held.clone();
     let records = loaded.total();
@@ -261,7 +264,8 @@ fn run_stage(
         let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
         if results.is_model() && complete {
             let (names, statement, folder) = (&roster.names, &statement, &*folder);
-            let spread = options.noise_spread();
+            // What a closing release adds is written when it is there.
+            let spread = if later.is_none() { options.noise_spread() } else { None };
             let spread = spread.as_deref();
             Told { study, names, folder, finals: &finals, statement, closed: None, held: &held, spread }.write()?;
         }

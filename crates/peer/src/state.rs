@@ -1,32 +1,48 @@
 //! The state folder of a data set: its ledger, and the results of its studies.
 //!
 //! ```text
-//! DIR/ledger              what was spent; never edit, copy back or remove it
-//! DIR/lock                held by the one process that uses the folder
+//! DIR/ledger              what was spent; never edit, copy back or remove it. Locked by the one process that uses the folder
+//! DIR/mark-1, mark-2      how far the ledger is: a ledger that is shorter was cut off or replaced
 //! DIR/NAME-HASH/          the result of one study
 //! ```
+//!
+//! Nobody but the user who runs the peer can read any of it.
 
-use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use undertone_core::ledger::{Contents, Disk};
+use undertone_core::ledger::{Contents, Disk, PLACE, Place};
 
 use crate::{PeerError, StateError};
 
-/// A ledger on disk.
+/// A ledger on disk, with the marks beside it.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
     /// False only in measurements: nothing then survives a loss of power.
     durable: bool,
+    /// The folder that holds the ledger; none for a ledger without marks.
+    folder: Option<PathBuf>,
+    marks: [Option<File>; 2],
+    anchor: Option<Anchor>,
 }
 
 impl FileDisk {
-    fn open(path: &Path, durable: bool) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        Ok(Self { file, durable })
+    fn new(file: File, durable: bool, folder: Option<PathBuf>, anchor: Option<Anchor>) -> Self {
+        Self { file, durable, folder, marks: [None, None], anchor }
+    }
+
+    fn mark(&mut self, place: usize) -> io::Result<&File> {
+        if self.marks[place].is_none() {
+            let folder = self.folder.as_ref().ok_or(ErrorKind::Unsupported)?;
+            self.marks[place] = Some(open_private(&folder.join(MARKS[place]))?);
+            if self.durable {
+                File::open(folder)?.sync_all()?;
+            }
+        }
+        Ok(self.marks[place].as_ref().expect("opened above"))
     }
 }
 
@@ -36,24 +52,146 @@ impl Disk for FileDisk {
     }
 
     fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; count];
-        let mut got = 0;
-        while got < count {
-            match read_at(&self.file, &mut bytes[got..], at + got as u64) {
-                Ok(0) => break,
-                Ok(more) => got += more,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        bytes.truncate(got);
-        Ok(bytes)
+        read_up_to(&self.file, at, count)
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
         write_all_at(&self.file, bytes, at)?;
         if self.durable { self.file.sync_data() } else { Ok(()) }
     }
+
+    fn keeps_marks(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    fn has_anchor(&self) -> bool {
+        self.anchor.is_some()
+    }
+
+    fn read_mark(&mut self, place: Place) -> io::Result<Vec<u8>> {
+        let name = match place {
+            Place::First => MARKS[0],
+            Place::Second => MARKS[1],
+            Place::Anchor => return self.anchor.as_ref().map_or(Ok(Vec::new()), Anchor::read),
+        };
+        let Some(folder) = &self.folder else { return Ok(Vec::new()) };
+        match File::open(folder.join(name)) {
+            Ok(file) => read_up_to(&file, 0, PLACE),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn write_mark(&mut self, place: Place, at: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
+        let durable = durable && self.durable;
+        let file = match place {
+            Place::First => self.mark(0)?,
+            Place::Second => self.mark(1)?,
+            Place::Anchor => return self.anchor.as_ref().map_or(Ok(()), |anchor| anchor.write(at, bytes)),
+        };
+        write_all_at(file, bytes, at)?;
+        if durable { file.sync_data() } else { Ok(()) }
+    }
+}
+
+/// Where a mark is kept outside of the state folder: on another disk, or by a command that keeps it somewhere else.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Anchor {
+    /// A file.
+    File(PathBuf),
+    /// A command. With the argument `get` it prints what it keeps, or nothing; with `put HEX` it keeps that, durably.
+    Command(String),
+}
+
+impl std::str::FromStr for Anchor {
+    type Err = String;
+
+    /// A path, or `command:` and a command.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("command:") {
+            Some(command) if command.trim().is_empty() => Err("names no command; write command:PROGRAM".into()),
+            Some(command) => Ok(Self::Command(command.into())),
+            None if text.is_empty() => {
+                Err("is empty; write the path of a file on another disk, or command:PROGRAM".into())
+            }
+            None => Ok(Self::File(text.into())),
+        }
+    }
+}
+
+impl Anchor {
+    fn read(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Self::File(path) => match File::open(path) {
+                Ok(file) => read_up_to(&file, 0, PLACE),
+                Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+                Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
+            },
+            Self::Command(command) => {
+                let text = run_command(command, "get")?;
+                hex::decode(text.trim()).map_err(|_| io::Error::other(format!("`{command} get` printed no mark")))
+            }
+        }
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File(path) => {
+                let written = open_private(path).and_then(|file| {
+                    write_all_at(&file, bytes, at)?;
+                    file.sync_all()
+                });
+                written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+            }
+            Self::Command(command) => run_command(command, &format!("put {}", hex::encode(bytes))).map(drop),
+        }
+    }
+}
+
+/// What a command prints, if it ends well.
+fn run_command(command: &str, arguments: &str) -> io::Result<String> {
+    let output = std::process::Command::new("sh").arg("-c").arg(format!("{command} {arguments}")).output()?;
+    let word = arguments.split(' ').next().unwrap_or_default();
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let reason = String::from_utf8_lossy(&output.stderr).trim().replace('\n', ", ");
+            Err(io::Error::other(format!("`{command} {word}` ended with {}: {reason}", output.status)))
+        }
+    }
+}
+
+/// A file that nobody else can read, made if there is none.
+fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+/// A folder that nobody else can read, made if there is none.
+fn make_private(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+fn read_up_to(file: &File, at: u64, count: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    let mut got = 0;
+    while got < count {
+        match read_at(file, &mut bytes[got..], at + got as u64) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    bytes.truncate(got);
+    Ok(bytes)
 }
 
 #[cfg(unix)]
@@ -84,54 +222,77 @@ fn write_all_at(mut file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
 #[derive(Debug)]
 pub struct StateFolder {
     path: PathBuf,
-    _lock: File,
+    /// The ledger, locked.
+    ledger: File,
+    anchor: Option<Anchor>,
     /// Whether the ledger was started just now.
     pub is_new: bool,
 }
 
 const LEDGER: &str = "ledger";
-const LOCK: &str = "lock";
-/// Names of planned studies begin with this; they are there before the ledger is.
-pub const PLANNED: &str = "planned-";
+const MARKS: [&str; 2] = ["mark-1", "mark-2"];
+
+/// The name of the file that keeps what was planned for a study with this text; it is there before the ledger is.
+pub fn planned_name(text: &[u8]) -> String {
+    format!("planned-{}.txt", &blake3::hash(text).to_hex()[..16])
+}
+
+/// Whether a file is one that [`planned_name`] names, whole or partial.
+fn is_planned(name: &str) -> bool {
+    let stem = name.strip_suffix(".txt").or(name.strip_suffix(".new"));
+    let hash = stem.and_then(|stem| stem.strip_prefix("planned-"));
+    hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+/// Locks a file. A process that was just started by this program shares its locks for a moment, so one that seems to be taken is tried again.
+fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..20 {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(50)),
+            other => return other,
+        }
+    }
+    file.try_lock()
+}
 
 impl StateFolder {
-    /// Opens a folder, or creates it. The lock is released when the process ends, in any way.
-    pub fn open(path: &Path) -> Result<Self, PeerError> {
+    /// Opens a folder, or creates it. Its lock is on the ledger, and is released when the process ends, in any way.
+    pub fn open(path: &Path, anchor: Option<Anchor>) -> Result<Self, PeerError> {
         let broken = |what, source| wrong(path, StateError::Io { what, source });
-        fs::create_dir_all(path).map_err(|e| broken("cannot be made", e))?;
-        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(path.join(LOCK));
-        let lock = lock.map_err(|e| broken("cannot be written, and nothing is sent that is not recorded", e))?;
-        match lock.try_lock() {
+        make_private(path).map_err(|e| broken("cannot be made", e))?;
+        let entries = fs::read_dir(path).map_err(|e| broken("cannot be listed", e))?;
+        let names: Vec<String> =
+            entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
+        let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
+        let expected = |name: &String| name == LEDGER || MARKS.contains(&name.as_str()) || is_planned(name);
+        if is_new && !names.iter().all(expected) {
+            return Err(wrong(path, StateError::NoLedger));
+        }
+        let ledger = open_private(&path.join(LEDGER));
+        let ledger = ledger.map_err(|e| broken("cannot be written, and nothing is sent that is not recorded", e))?;
+        match lock(&ledger) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(wrong(path, StateError::InUse)),
             Err(TryLockError::Error(e)) => return Err(broken("cannot be locked", e)),
         }
-        let entries = fs::read_dir(path).map_err(|e| broken("cannot be listed", e))?;
-        let names: Vec<_> = entries.filter_map(|e| Some(e.ok()?.file_name())).collect();
-        let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
-        let expected = |name: &OsString| name == LOCK || name == LEDGER || name.to_string_lossy().starts_with(PLANNED);
-        if is_new && !names.iter().all(expected) {
-            return Err(wrong(path, StateError::NoLedger));
-        }
-        Ok(Self { path: path.into(), _lock: lock, is_new })
+        Ok(Self { path: path.into(), ledger, anchor, is_new })
     }
 
-    /// The ledger's file, made now if there is none.
+    /// The ledger's file.
     pub fn disk(&self, durable: bool) -> Result<FileDisk, PeerError> {
-        let path = self.path.join(LEDGER);
-        let disk = FileDisk::open(&path, durable).and_then(|disk| {
+        let disk = self.ledger.try_clone().and_then(|file| {
             // The file's name must survive too.
             if durable {
                 File::open(&self.path)?.sync_all()?;
             }
-            Ok(disk)
+            Ok(FileDisk::new(file, durable, Some(self.path.clone()), self.anchor.clone()))
         });
-        disk.map_err(|e| wrong(&path, StateError::LedgerUnwritable(e)))
+        disk.map_err(|e| wrong(&self.path.join(LEDGER), StateError::LedgerUnwritable(e)))
     }
 
     /// The contents of the ledger, if anything was recorded.
     pub fn contents(&self) -> Result<Option<Contents>, PeerError> {
-        if self.is_new { Ok(None) } else { read_ledger(&self.path) }
+        Contents::read(&mut self.disk(false)?).map_err(|e| wrong(&self.path.join(LEDGER), e.into()))
     }
 
     /// The folder for the result of a study, which is made when the ledger knows the study.
@@ -153,22 +314,24 @@ pub(crate) fn results_folder(state: &Path, name: &str, study: &[u8; 32]) -> Path
 pub fn read_ledger(folder: &Path) -> Result<Option<Contents>, PeerError> {
     let path = folder.join(LEDGER);
     let file = File::open(&path).map_err(|e| wrong(&path, StateError::LedgerUnreadable(e)))?;
-    Contents::read(&mut FileDisk { file, durable: true }).map_err(|e| wrong(&path, e.into()))
+    let mut disk = FileDisk::new(file, true, Some(folder.into()), None);
+    Contents::read(&mut disk).map_err(|e| wrong(&path, e.into()))
 }
 
 fn wrong(path: &Path, source: StateError) -> PeerError {
     PeerError::State { path: path.into(), source }
 }
 
-/// Makes a folder for results, if there is none.
-pub(crate) fn make_folder(path: &Path) -> Result<(), PeerError> {
-    fs::create_dir_all(path).map_err(|source| PeerError::Io { path: path.into(), what: "cannot be made", source })
+/// Makes a folder that nobody else can read, if there is none.
+pub fn make_folder(path: &Path) -> Result<(), PeerError> {
+    make_private(path).map_err(|source| PeerError::Io { path: path.into(), what: "cannot be made", source })
 }
 
 /// Writes a file so that a reader sees the old one or the new one, never a partial one.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), PeerError> {
     let new = path.with_extension("new");
-    let written = File::create(&new).and_then(|mut file| {
+    let written = open_private(&new).and_then(|mut file| {
+        file.set_len(0)?;
         io::Write::write_all(&mut file, bytes)?;
         file.sync_all()?;
         fs::rename(&new, path)
@@ -183,7 +346,8 @@ mod tests {
     /// /dev/null takes every write and confirms none.
     #[test]
     fn a_write_is_confirmed_by_the_disk() {
-        let write = |durable| FileDisk::open(Path::new("/dev/null"), durable).unwrap().write(0, &[1]);
+        let open = || OpenOptions::new().read(true).write(true).open("/dev/null").unwrap();
+        let write = |durable| FileDisk::new(open(), durable, None, None).write(0, &[1]);
         assert_eq!(write(true).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert!(write(false).is_ok());
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use undertone_core::ledger::{Disk, MemoryDisk};
+use undertone_core::ledger::{Disk, MemoryDisk, Place};
 
 /// A disk that can fail in the middle of a write: each sector may then have been written or not.
 ///
@@ -17,11 +17,23 @@ pub struct SimDisk(Rc<RefCell<Platter>>);
 #[derive(Debug)]
 struct Platter {
     content: MemoryDisk,
+    /// The marks beside the ledger, and the anchor, which is no part of a backup.
+    marks: [MemoryDisk; 3],
+    anchored: bool,
     /// Probability that the node is killed in a write.
     crash: f64,
     /// Whether writes are lost although they were reported as durable.
     lying: bool,
     rng: Xoshiro256PlusPlus,
+}
+
+/// A state folder as a backup holds it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Backup {
+    /// The ledger.
+    pub ledger: Vec<u8>,
+    /// The marks beside it.
+    pub marks: [Vec<u8>; 2],
 }
 
 /// Bytes that are written together or not at all.
@@ -30,17 +42,40 @@ const SECTOR: usize = 64;
 impl SimDisk {
     pub(crate) fn new(seed: u64, crash: f64) -> Self {
         let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        Self(Rc::new(RefCell::new(Platter { content: MemoryDisk::default(), crash, lying: false, rng })))
+        Self(Rc::new(RefCell::new(Platter {
+            content: MemoryDisk::default(),
+            marks: Default::default(),
+            anchored: false,
+            crash,
+            lying: false,
+            rng,
+        })))
     }
 
-    /// What survives.
-    pub fn bytes(&self) -> Vec<u8> {
-        self.0.borrow().content.0.clone()
+    /// A disk that does not fail, with what a backup holds.
+    pub fn of(backup: Backup) -> Self {
+        let disk = Self::new(0, 0.0);
+        disk.restore(backup);
+        disk
     }
 
-    /// Replaces the contents, as restoring a backup does.
-    pub fn restore(&self, bytes: Vec<u8>) {
-        self.0.borrow_mut().content.0 = bytes;
+    /// What survives of the folder: the ledger, and the marks beside it.
+    pub fn backup(&self) -> Backup {
+        let Platter { content, marks, .. } = &*self.0.borrow();
+        Backup { ledger: content.0.clone(), marks: [marks[0].0.clone(), marks[1].0.clone()] }
+    }
+
+    /// Replaces the folder, as restoring a backup does.
+    pub fn restore(&self, backup: Backup) {
+        let Platter { content, marks, .. } = &mut *self.0.borrow_mut();
+        content.0 = backup.ledger;
+        let [first, second] = backup.marks;
+        (marks[0].0, marks[1].0) = (first, second);
+    }
+
+    /// From now on there is an anchor.
+    pub fn anchor(&self) {
+        self.0.borrow_mut().anchored = true;
     }
 
     /// From now on the disk reports writes as durable and loses them.
@@ -59,7 +94,7 @@ impl Disk for SimDisk {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let Platter { content, crash, lying, rng } = &mut *self.0.borrow_mut();
+        let Platter { content, crash, lying, rng, .. } = &mut *self.0.borrow_mut();
         if *lying {
             return Ok(());
         }
@@ -73,5 +108,30 @@ impl Disk for SimDisk {
             }
         }
         Err(io::Error::other("the node was killed"))
+    }
+
+    fn keeps_marks(&self) -> bool {
+        true
+    }
+
+    fn has_anchor(&self) -> bool {
+        self.0.borrow().anchored
+    }
+
+    fn read_mark(&mut self, place: Place) -> io::Result<Vec<u8>> {
+        Ok(self.0.borrow().marks[place as usize].0.clone())
+    }
+
+    fn write_mark(&mut self, place: Place, at: u64, bytes: &[u8], _durable: bool) -> io::Result<()> {
+        let Platter { marks, crash, lying, rng, .. } = &mut *self.0.borrow_mut();
+        if *lying {
+            return Ok(());
+        }
+        let kept = match *crash > 0.0 && rng.random::<f64>() < *crash {
+            true => rng.random_range(0..bytes.len()),
+            false => bytes.len(),
+        };
+        marks[place as usize].write(at, &bytes[..kept])?;
+        if kept == bytes.len() { Ok(()) } else { Err(io::Error::other("the node was killed")) }
     }
 }

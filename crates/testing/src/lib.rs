@@ -39,5 +39,5 @@
 mod disk;
 mod world;
 
-pub use disk::SimDisk;
+pub use disk::{Backup, SimDisk};
 pub use world::*;

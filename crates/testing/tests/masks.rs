@@ -11,7 +11,7 @@ use undertone_core::message::{Message, decode};
 use undertone_core::node::{OnLoss, Stop};
 use undertone_core::privacy::{Masks, PairKeys, Spent};
 use undertone_core::study::Study;
-use undertone_testing::{Faults, World};
+use undertone_testing::{Backup, Faults, World};
 
 /// The study of the other tests with masks.
 fn masked(folder: &std::path::Path, clients: usize, rounds: u32, algorithm: &str, graph: &str) -> String {
@@ -173,7 +173,7 @@ fn a_restored_or_emptied_folder_is_found_out_with_masks_too() {
     let text = masked(folder.path(), 6, 40, FREE, RANDOM);
     for emptied in [false, true] {
         let mut world = common::up_to(&text, 10);
-        let backup = if emptied { Vec::new() } else { world.disk(2).bytes() };
+        let backup = if emptied { Backup::default() } else { world.disk(2).backup() };
         world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 15)).unwrap();
         world.kill(2);
         world.disk(2).restore(backup);
@@ -200,7 +200,7 @@ fn studies_with_different_trust_add_up() {
     let mut other = cohort(&common::study(folder.path(), 6, 40, FREE, RANDOM, "squared"));
     other.noise = fresh_noise;
     let mut second = World::new(other, Faults::default(), 1);
-    second.disk(0).restore(world.disk(0).bytes());
+    second.disk(0).restore(world.disk(0).backup());
     second.kill(0);
     second.start(0, milliseconds(1));
     assert!(second.run(10 * MINUTE).unwrap());

@@ -13,13 +13,13 @@ use common::{
 };
 use undertone_core::algorithm::Run;
 use undertone_core::client::{Rules, State};
-use undertone_core::ledger::{Carried, Contents, Disk, Ledger, MemoryDisk};
+use undertone_core::ledger::{Carried, Contents, Ledger, LedgerError};
 use undertone_core::message::Chain;
 use undertone_core::node::{News, OnLoss, Stop};
 use undertone_core::privacy::Spent;
 use undertone_core::records::Scratch;
 use undertone_core::study::Study;
-use undertone_testing::{Faults, World};
+use undertone_testing::{Backup, Faults, SimDisk, World};
 
 /// All network faults, but no node is killed.
 fn bad_network(seed: u64) -> Faults {
@@ -234,7 +234,7 @@ fn an_old_an_emptied_and_a_copied_state_folder_stop_the_peer() {
     let text = study(folder.path(), 6, 40, ZCDP, RANDOM, "squared");
     for emptied in [false, true] {
         let mut world = up_to(&text, 10);
-        let backup = if emptied { Vec::new() } else { world.disk(2).bytes() };
+        let backup = if emptied { Backup::default() } else { world.disk(2).backup() };
         world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 15)).unwrap();
         world.kill(2);
         world.disk(2).restore(backup);
@@ -251,10 +251,10 @@ fn an_old_an_emptied_and_a_copied_state_folder_stop_the_peer() {
     }
     // A copy that diverged by one round: same number of rounds, other contents.
     let mut world = up_to(&text, 10);
-    let (round, copy) = (world.node(2).unwrap().round(), world.disk(2).bytes());
+    let (round, copy) = (world.node(2).unwrap().round(), world.disk(2).backup());
     world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() > round)).unwrap();
     world.kill(2);
-    assert_ne!(world.disk(2).bytes(), copy);
+    assert_ne!(world.disk(2).backup(), copy);
     world.disk(2).restore(another_next_round(&text, copy));
     world.start(2, milliseconds(100));
     match world.run(10 * MINUTE) {
@@ -264,15 +264,14 @@ fn an_old_an_emptied_and_a_copied_state_folder_stop_the_peer() {
 }
 
 /// The ledger of node 2 with one more round than `copy`, as a copy of the peer would have written it.
-fn another_next_round(text: &str, copy: Vec<u8>) -> Vec<u8> {
+fn another_next_round(text: &str, copy: Backup) -> Backup {
     let cohort = cohort(text);
     let study = &cohort.study;
-    let mut disk = MemoryDisk(copy);
+    let mut disk = SimDisk::of(copy);
     let begin = Contents::read(&mut disk).unwrap().unwrap().runs.remove(0).begin;
-    let file = Rc::new(RefCell::new(disk));
     let (identity, chain) = (cohort.identities[2].clone(), Chain::new(study.digest()));
     let budget = study.client_budget("site-02");
-    let (mut ledger, resumed) = Ledger::enter(Shared(file.clone()), identity, chain, LIMITS, begin, budget).unwrap();
+    let (mut ledger, resumed) = Ledger::enter(disk.clone(), identity, chain, LIMITS, begin, budget).unwrap();
     let last = resumed.last.unwrap();
     let prior = resumed.frames.last().unwrap().receipt().head;
     // The copy may not use its records and repeats itself, as after a crash in the middle of a write.
@@ -283,23 +282,7 @@ fn another_next_round(text: &str, copy: Vec<u8>) -> Vec<u8> {
     let state = State { memory: &mut memory, w: &mut [0.0; 3], released: &mut released };
     let release = Rules { algorithm: study.algorithm() }.withhold(&round, state, &mut Scratch::default());
     ledger.record(&release, Carried { prior, memory: last.memory, edges: last.edges }).unwrap();
-    drop(ledger);
-    Rc::into_inner(file).expect("the ledger is gone").into_inner().0
-}
-
-/// A disk that the test can read while the ledger uses it.
-struct Shared(Rc<RefCell<MemoryDisk>>);
-
-impl Disk for Shared {
-    fn size(&mut self) -> std::io::Result<u64> {
-        self.0.borrow_mut().size()
-    }
-    fn read(&mut self, at: u64, count: usize) -> std::io::Result<Vec<u8>> {
-        self.0.borrow_mut().read(at, count)
-    }
-    fn write(&mut self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.0.borrow_mut().write(at, bytes)
-    }
+    disk.backup()
 }
 
 /// A neighbour may ruin the model and delay the rounds, but it cannot stop a peer, and peers that are not its
@@ -330,4 +313,54 @@ fn invalid_frames_from_a_neighbour_stop_no_peer() {
     }
     assert!(refused > 100, "only {refused} connections were closed: the test covers too little");
     assert!(conflicts > 10, "only {conflicts} conflicts were detected: the test covers too little");
+}
+
+/// How many rounds a node has made from its records, by its ledger.
+fn noised(world: &World, k: usize) -> u32 {
+    Contents::read(&mut world.disk(k).clone()).unwrap().unwrap().runs[0].fresh
+}
+
+/// Two of three are restored from one backup while the third, which holds the proof, is away for good. They drop it; that does not make their state a current one, so
+/// they go on without their records. With an anchor they do not even start; and if nothing was restored, an anchor lets them go on as before.
+#[test]
+fn dropping_the_witness_does_not_let_old_states_noise_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for algorithm in [ZCDP, FREE] {
+        let text = study(folder.path(), 3, 40, algorithm, "kind = \"complete\"", "squared");
+        for (restored, anchored) in [(true, false), (true, true), (false, true), (false, false)] {
+            let mut cohort = cohort(&text);
+            cohort.noise = fresh_noise;
+            cohort.on_loss = OnLoss::Drop(Duration::from_secs(5));
+            let latency = (milliseconds(5), milliseconds(5));
+            let faults = Faults { latency, silence: Duration::from_secs(1), ..Faults::default() };
+            let mut world = World::new(cohort, faults, 1);
+            if anchored {
+                (0..3).for_each(|k| world.disk(k).anchor());
+            }
+            world.run_until(MINUTE, |w| (0..3).all(|k| w.node(k).is_some_and(|n| n.round() >= 8))).unwrap();
+            let backups = [0, 1].map(|k| world.disk(k).backup());
+            world.run_until(MINUTE, |w| (0..3).all(|k| w.node(k).is_some_and(|n| n.round() >= 14))).unwrap();
+            (0..3).for_each(|k| world.kill(k));
+            if restored {
+                backups.into_iter().enumerate().for_each(|(k, backup)| world.disk(k).restore(backup));
+            }
+            if restored && anchored {
+                world.start(0, milliseconds(100));
+                match world.run(MINUTE) {
+                    Err((0, Stop::Ledger(LedgerError::BehindAnchor { .. }))) => continue,
+                    other => panic!("{algorithm}: {other:?}"),
+                }
+            }
+            let before = [0, 1].map(|k| noised(&world, k));
+            (0..2).for_each(|k| world.start(k, milliseconds(100)));
+            world.run_until(10 * MINUTE, |w| (0..2).all(|k| w.node(k).is_some_and(|n| n.round() == 40))).unwrap();
+            let after = [0, 1].map(|k| noised(&world, k));
+            assert!((0..2).all(|k| world.node(k).is_some_and(|n| n.round() == 40)), "{}", world.summary());
+            match anchored {
+                // Nobody could say that nothing was sent since.
+                false => assert_eq!(after, before, "{algorithm}, restored: {restored}"),
+                true => assert!(after[0] > before[0] && after[1] > before[1], "{algorithm}"),
+            }
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::io;
 
+use super::mark::Mark;
 use super::record::{self, ALIGN, Begin, Hash, Record, RoundRecord};
-use super::{Disk, LedgerError};
+use super::{Disk, LedgerError, Place};
 use crate::client::Cost;
 use crate::identity::PublicId;
 use crate::privacy::Spent;
@@ -58,6 +59,10 @@ pub struct Contents {
     size: u64,
     head: Hash,
     pub(super) last: Vec<u8>,
+    /// How many records there are.
+    records: u64,
+    /// Whether a mark outside of the folder shows that nothing was sent that is not in this ledger: it is written before a frame is sent.
+    pub(super) is_anchored: bool,
     /// The run to which the last record belongs.
     pub(super) current: Option<u32>,
 }
@@ -66,15 +71,99 @@ pub struct Contents {
 const WINDOW: usize = 1 << 16;
 /// Zeros written ahead at a time, at least.
 const AHEAD: usize = 1 << 16;
+/// The marks of these rounds are durable before the round's frame exists.
+const MARK_EVERY: u32 = 64;
+
+/// What is known about a ledger from outside of it.
+struct Marks {
+    /// The newest of the two beside it.
+    beside: Option<Mark>,
+    anchor: Option<Mark>,
+    /// Whether marks are kept at all.
+    kept: bool,
+}
+
+/// Which marks the ledger agrees with, as far as it was read.
+#[derive(Default)]
+struct Met {
+    beside: bool,
+    anchor: bool,
+}
+
+impl Met {
+    fn note(&mut self, marks: &Marks, contents: &Contents) {
+        let here = |mark: &Mark| {
+            (mark.records, mark.end, mark.hash) == (contents.records, contents.end, contents.head)
+                && mark.size <= contents.size
+        };
+        self.beside |= marks.beside.as_ref().is_some_and(here);
+        self.anchor |= marks.anchor.as_ref().is_some_and(here);
+    }
+}
+
+impl Marks {
+    fn read(disk: &mut impl Disk) -> Result<Self, LedgerError> {
+        if !disk.keeps_marks() {
+            return Ok(Self { beside: None, anchor: None, kept: false });
+        }
+        let has_anchor = disk.has_anchor();
+        let mut mark = |place: Place| -> Result<Option<Mark>, LedgerError> {
+            let bytes = disk.read_mark(place).map_err(|e| LedgerError::Disk("read", e))?;
+            Ok(Mark::newest(&bytes))
+        };
+        let [first, second] = [mark(Place::First)?, mark(Place::Second)?];
+        let beside = first.into_iter().chain(second).max_by_key(|mark| mark.records);
+        let anchor = if has_anchor { mark(Place::Anchor)? } else { None };
+        Ok(Self { beside, anchor, kept: true })
+    }
+
+    fn any(&self) -> Option<&Mark> {
+        self.beside.iter().chain(&self.anchor).max_by_key(|mark| mark.records)
+    }
+
+    /// What is wrong with a ledger of so many records that has none where a mark says.
+    fn shortened(&self, found: u64) -> LedgerError {
+        let ahead = |mark: &&Mark| mark.records > found;
+        match (self.beside.as_ref().filter(ahead), self.anchor.as_ref().filter(ahead), self.any()) {
+            (Some(mark), _, _) => LedgerError::Shortened { found, known: mark.records, spent: mark.spent.alone.get() },
+            (None, Some(anchor), _) => LedgerError::BehindAnchor { found, known: anchor.records },
+            // As long, but not the same, or in a shorter file.
+            (None, None, Some(mark)) => LedgerError::Damaged { at: mark.end },
+            (None, None, None) => LedgerError::NoMarks,
+        }
+    }
+
+    /// Whether a ledger, as far as it can be read, is what the marks say.
+    fn check(&self, met: &Met, contents: &Contents) -> Result<(), LedgerError> {
+        if !self.kept {
+            return Ok(());
+        }
+        if let Some(anchor) = self.anchor.filter(|anchor| anchor.owner != contents.owner) {
+            return Err(LedgerError::ForeignAnchor(anchor.owner.to_string()));
+        }
+        match &self.beside {
+            // The first marks are durable before the second record is written.
+            None if contents.records > 1 || contents.torn => return Err(LedgerError::NoMarks),
+            Some(_) if !met.beside => return Err(self.shortened(contents.records)),
+            _ => {}
+        }
+        match self.anchor {
+            Some(_) if !met.anchor => Err(self.shortened(contents.records)),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Contents {
     /// Reads a ledger; `None` if nothing was recorded yet.
     pub fn read(disk: &mut impl Disk) -> Result<Option<Self>, LedgerError> {
         let unreadable = |e| LedgerError::Disk("read", e);
+        let marks = Marks::read(disk)?;
         let size = disk.size().map_err(unreadable)?;
         let written = last_written(disk, size).map_err(unreadable)?;
         let first = match read_record(disk, 0).map_err(unreadable)? {
             Some(first) => first,
+            None if marks.any().is_some() => return Err(marks.shortened(0)),
             // Cut off while its first record was written: nothing was recorded, so nothing was sent.
             None if written <= record::first_length() => return Ok(None),
             None => return Err(LedgerError::NotALedger),
@@ -92,8 +181,12 @@ impl Contents {
             size,
             head: first.0.hash,
             last: bytes,
+            records: 1,
+            is_anchored: false,
             current: None,
         };
+        let mut met = Met::default();
+        met.note(&marks, &contents);
         while contents.end < written {
             match read_record(disk, contents.end).map_err(unreadable)? {
                 Some((found, bytes)) if found.prior == contents.head => {
@@ -101,15 +194,20 @@ impl Contents {
                     let record = found.record.ok_or(LedgerError::Damaged { at })?;
                     contents.apply(record, at).ok_or(LedgerError::Damaged { at })?;
                     contents.end += bytes.len() as u64;
+                    contents.records += 1;
                     contents.head = found.hash;
                     contents.last = bytes;
+                    met.note(&marks, &contents);
                 }
                 _ => {
+                    marks.check(&met, &contents)?;
                     contents.check_torn(disk)?;
                     break;
                 }
             }
         }
+        marks.check(&met, &contents)?;
+        contents.is_anchored = met.anchor;
         Ok(Some(contents))
     }
 
@@ -263,8 +361,32 @@ impl Contents {
             size: size.max(end),
             head: hash,
             last: bytes,
+            records: 1,
+            is_anchored: disk.has_anchor(),
             current: None,
         })
+    }
+
+    /// Says beside the ledger how far it is. What is not durable still survives the end of the process.
+    pub(super) fn mark(&self, disk: &mut impl Disk, durable: bool, anchored: bool) -> Result<(), LedgerError> {
+        if !disk.keeps_marks() {
+            return Ok(());
+        }
+        let spent = self.runs.iter().fold(Spent::ZERO, |sum, run| sum.plus(run.spent));
+        let (owner, records, end, size, hash) = (self.owner, self.records, self.end, self.size, self.head);
+        let (at, bytes) = Mark { owner, records, end, size, hash, spent }.encode();
+        let unwritten = |e| LedgerError::Disk("marked", e);
+        for place in Place::BESIDE {
+            disk.write_mark(place, at, &bytes, durable).map_err(unwritten)?;
+        }
+        if anchored && disk.has_anchor() {
+            disk.write_mark(Place::Anchor, at, &bytes, true).map_err(unwritten)?;
+        }
+        Ok(())
+    }
+
+    fn is_last(&self, record: &RoundRecord) -> bool {
+        self.runs.get(record.run as usize).is_some_and(|run| run.begin.rounds == record.round)
     }
 
     /// One durable write, over the remains of a truncated record if there are any.
@@ -284,9 +406,18 @@ impl Contents {
             self.size += more as u64;
         }
         disk.write(self.end, &bytes).map_err(unwritten)?;
+        // A mark that a loss of power takes back is an older one. From time to time it is made to stay; that of a round that cost nothing need not go to the anchor.
+        let (durable, anchored) = match &record {
+            Record::Round(record) => {
+                let costs = !matches!(record.cost, Cost::Mixed | Cost::Withheld);
+                (record.round.is_multiple_of(MARK_EVERY) || self.is_last(record), costs || self.is_last(record))
+            }
+            _ => (true, true),
+        };
         self.apply(record, self.end).expect("a record made here is consistent with earlier ones");
         bytes.truncate(length);
         (self.end, self.written, self.head, self.last, self.torn) = (end, end, hash, bytes, false);
-        Ok(())
+        self.records += 1;
+        self.mark(disk, durable, anchored)
     }
 }

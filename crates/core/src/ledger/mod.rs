@@ -12,8 +12,12 @@
 //! the part of it that reached the disk may have been computed from the records, so its round is charged and retired: the
 //! peer computes it without them. If an earlier record is damaged, what was sent is unknown, and the ledger is
 //! refused.
+//!
+//! **When records are gone.** How far the ledger is, is also kept beside it, in [`Mark`]s. A ledger that is shorter than a mark says was cut off, emptied or replaced by an
+//! older one, and is refused too.
 
 mod contents;
+mod mark;
 pub mod record;
 
 use std::io;
@@ -23,6 +27,7 @@ use thiserror::Error;
 
 use contents::read_record;
 pub use contents::{Contents, Participation};
+pub use mark::{Mark, PLACE};
 pub use record::{Begin, EdgeRecord, Record, RoundRecord};
 
 use crate::client::{Cost, Release};
@@ -39,6 +44,42 @@ pub trait Disk {
     fn read(&mut self, at: u64, count: usize) -> io::Result<Vec<u8>>;
     /// Writes bytes, growing the file where needed, and returns when they will survive a loss of power.
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Whether marks are kept beside the ledger. Only disks of tests and measurements keep none.
+    fn keeps_marks(&self) -> bool {
+        false
+    }
+
+    /// Whether the owner named a place outside of the folder for a mark.
+    fn has_anchor(&self) -> bool {
+        false
+    }
+
+    /// What a place for a mark holds; empty if it holds nothing yet.
+    fn read_mark(&mut self, _place: Place) -> io::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    /// Writes to a place for a mark, which has [`PLACE`] bytes; if `durable`, returns when it will survive a loss of power.
+    fn write_mark(&mut self, _place: Place, _at: u64, _bytes: &[u8], _durable: bool) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where a mark is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Beside the ledger.
+    First,
+    /// Beside the ledger, once more.
+    Second,
+    /// Where the owner says.
+    Anchor,
+}
+
+impl Place {
+    /// Those beside the ledger.
+    pub const BESIDE: [Self; 2] = [Self::First, Self::Second];
 }
 
 /// A disk in memory, without durability, for tests and measurements.
@@ -94,6 +135,38 @@ pub enum LedgerError {
         /// Where.
         at: u64,
     },
+    /// It has fewer records than were written to it.
+    #[error(
+        "the ledger has {found} of the {known} records that were written to it: it was cut off, emptied or replaced by an older one. At least rho {spent} was spent, \
+         and what was sent since is unknown. Restore the newest folder if there is one; otherwise this data can take part in no further study"
+    )]
+    Shortened {
+        /// How many it has.
+        found: u64,
+        /// How many it had.
+        known: u64,
+        /// What was spent then, whoever colludes.
+        spent: f64,
+    },
+    /// Nothing says how many records it should have.
+    #[error(
+        "the two marks beside the ledger, which say how far it is, are missing or damaged, so nothing shows that the ledger is whole; restore them with the ledger \
+         that they belong to; otherwise this data can take part in no further study"
+    )]
+    NoMarks,
+    /// The anchor is ahead of it.
+    #[error(
+        "the anchor knows {known} records of this ledger, which has {found}: the state folder was restored from a backup or copied. Restore the newest folder; never run an older one"
+    )]
+    BehindAnchor {
+        /// How many it has.
+        found: u64,
+        /// How many it had.
+        known: u64,
+    },
+    /// The anchor is that of another ledger.
+    #[error("the anchor belongs to another ledger, of the key {0}; give every ledger an anchor of its own")]
+    ForeignAnchor(String),
     /// The study was started with other data.
     #[error("the study was started with other data than given now; give the file that it was started with")]
     OtherData,
@@ -232,6 +305,7 @@ impl<D: Disk> Ledger<D> {
     fn settle(&mut self) -> Result<(), LedgerError> {
         let at = self.contents.end - self.contents.last.len() as u64;
         self.disk.write(at, &self.contents.last).map_err(|e| LedgerError::Disk("written", e))?;
+        self.contents.mark(&mut self.disk, true, true)?;
         if self.contents.torn {
             let current = self.contents.current.map(|run| (run, &self.contents.runs[run as usize]));
             let charged = current.and_then(|(index, run)| Some((index, run.retired?, run.next)));
@@ -276,6 +350,11 @@ impl<D: Disk> Ledger<D> {
     /// The contents of the ledger.
     pub fn contents(&self) -> &Contents {
         &self.contents
+    }
+
+    /// Whether the owner's anchor showed that nothing was sent that is not in here.
+    pub fn is_anchored(&self) -> bool {
+        self.contents.is_anchored
     }
 
     /// Whether the next round may be computed from the records: it was not charged before, and its cost is within the budget.

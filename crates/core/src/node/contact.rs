@@ -86,12 +86,23 @@ pub(super) struct Contact {
     /// Connections on which both hellos have passed, oldest first. The last one is used.
     links: Vec<Link>,
     edge: EdgeState<Presence, Notice>,
+    /// Whether the edge was live when this process started and the neighbour has not sent it a valid hello. It may hold proof that the own state is old, also after its
+    /// edge was dropped.
+    owes_answer: bool,
 }
 
 impl Contact {
     pub fn new(id: u32, is_dialable: bool, now: Duration) -> Self {
         let presence = Presence { has_answered: false, condition: Condition::Lost(now), reported: None, refused: None };
-        Self { id, is_dialable, dial: Dial::At(now), attempts: 0, links: Vec::new(), edge: EdgeState::Live(presence) }
+        Self {
+            id,
+            is_dialable,
+            dial: Dial::At(now),
+            attempts: 0,
+            links: Vec::new(),
+            edge: EdgeState::Live(presence),
+            owes_answer: true,
+        }
     }
 
     /// A connection exists, dialled by either side.
@@ -151,7 +162,7 @@ impl Contact {
             }
             self.links.push(link);
         }
-        (presence.has_answered, presence.reported) = (true, None);
+        (presence.has_answered, presence.reported, self.owes_answer) = (true, None, false);
         if let Condition::Lost(_) = presence.condition {
             presence.condition = Condition::Present;
         }
@@ -232,6 +243,12 @@ impl Contact {
         }
     }
 
+    /// The edge was dropped before this process started: nothing is expected of the neighbour.
+    pub fn resume_dropped(&mut self) {
+        self.owes_answer = false;
+        self.drop_edge();
+    }
+
     /// The edge is dropped. Connections stay known until they are down.
     pub fn drop_edge(&mut self) {
         self.edge = EdgeState::Dropped(Notice::Due);
@@ -255,6 +272,16 @@ impl Contact {
     /// Whether the edge is dropped or the neighbour has answered this process.
     pub fn has_answered(&self) -> bool {
         self.edge.live().is_none_or(|presence| presence.has_answered)
+    }
+
+    /// A neighbour whose edge is dropped has sent a hello with a receipt that holds no proof.
+    pub fn handle_farewell(&mut self) {
+        self.owes_answer = false;
+    }
+
+    /// Whether the neighbour was there before this process started and has not answered it, dropped or not.
+    pub fn owes_answer(&self) -> bool {
+        self.owes_answer
     }
 
     /// The connection to send on, if the edge is live.

@@ -84,6 +84,9 @@ impl<D: Disk> Node<D> {
             return Ok(Some(reason));
         }
         let is_dropped = self.links.give_notice(peer);
+        if is_dropped || hello.dropped {
+            self.links.handle_farewell(peer);
+        }
         if !is_dropped && hello.dropped {
             self.drop_edge(peer, true, effects)?;
         }
@@ -178,7 +181,9 @@ impl<D: Disk> Node<D> {
     /// Computes every round that can be computed, and then what comes after the last.
     fn advance(&mut self, effects: &mut Effects) -> Result<(), Stop> {
         while !self.are_rounds_done() && self.rounds.can_step() && self.links.have_all_answered() {
-            let kind = self.rounds.step(&self.context)?;
+            // Who was dropped before it answered may hold proof that rounds to come were noised before.
+            let is_current = self.rounds.ledger().is_anchored() || self.links.owing_answers().next().is_none();
+            let kind = self.rounds.step(&self.context, is_current)?;
             let round = self.rounds.round();
             effects.news.push(if kind == Cost::Withheld { News::Withheld(round) } else { News::Round(round) });
             self.collect_own_final(effects.news);

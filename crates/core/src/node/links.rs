@@ -161,6 +161,25 @@ impl Links {
         }
     }
 
+    /// The edge to a neighbour was dropped before this process started.
+    pub fn resume_dropped(&mut self, peer: u32) {
+        if let Some(contact) = self.contacts.get_mut(&peer) {
+            contact.resume_dropped();
+        }
+    }
+
+    /// A neighbour whose edge is dropped has answered.
+    pub fn handle_farewell(&mut self, peer: u32) {
+        if let Some(contact) = self.contacts.get_mut(&peer) {
+            contact.handle_farewell();
+        }
+    }
+
+    /// Those that were neighbours when this process started and have not answered it, dropped or not.
+    pub fn owing_answers(&self) -> impl Iterator<Item = u32> {
+        self.contacts.iter().filter(|(_, contact)| contact.owes_answer()).map(|(id, _)| *id)
+    }
+
     /// If the edge to a neighbour is dropped, notes that the neighbour knows. Returns whether the edge is dropped.
     pub fn give_notice(&mut self, peer: u32) -> bool {
         self.contacts.get_mut(&peer).is_some_and(Contact::give_notice)

@@ -7,7 +7,8 @@
 //!
 //! Rounds are synchronous between neighbours and nothing else: round n+1 needs the neighbours' releases of round n.
 //! A neighbour is therefore at most one round ahead or behind, and two kept frames are enough. After a start no fresh
-//! release is made before every neighbour has answered: one of them may hold proof that this peer's state is old.
+//! release is made before every neighbour of the ledger's last state has answered: one of them may hold proof that this peer's state is old. One that is dropped
+//! before it answers has not answered; the rounds then go on without the records. An anchor that shows that the state is not old makes up for it.
 //!
 //! A node has three parts that own their state. `Rounds` computes and records releases, `Links` keeps the connections,
 //! `Finals` collects the last releases and ends the run. Each keeps what it needs of every edge and is told when an
@@ -67,7 +68,7 @@ impl<D: Disk> Node<D> {
         let rounds = Rounds::open(&context, disk)?;
         let (mut links, mut finals) = (Links::new(&context, now), Finals::new(&context));
         for peer in rounds.dropped() {
-            links.drop_edge(peer);
+            links.resume_dropped(peer);
             finals.drop_edge(peer);
         }
         let mut node = Self { context, rounds, links, finals, progress: now, news: Vec::new() };
@@ -110,6 +111,11 @@ impl<D: Disk> Node<D> {
     /// w~_k(n).
     pub fn released(&self) -> &[f64] {
         self.rounds.released()
+    }
+
+    /// Those that were neighbours when this process started and have not answered it. While there are any, and no anchor, records are not used.
+    pub fn owing_answers(&self) -> Vec<u32> {
+        self.links.owing_answers().collect()
     }
 
     /// The ledger.

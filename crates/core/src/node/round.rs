@@ -49,6 +49,8 @@ pub(super) struct Inputs<'a, D> {
     pub edges: Vec<EdgeRecord>,
     /// Holds the releases of the neighbours.
     pub work: &'a mut Work,
+    /// Whether it is known that nothing was sent that is not in the ledger.
+    pub is_current: bool,
 }
 
 /// Round n+1, recorded.
@@ -82,7 +84,7 @@ impl Context {
         w.resize(self.limits.features, 0.0);
         let state = State { memory: &mut memory, w, released: &mut released };
         let failed = |reason| Stop::Round { round: number, reason };
-        let release = match inputs.ledger.may_use_records() {
+        let release = match inputs.is_current && inputs.ledger.may_use_records() {
             true => rules.round(&round, self.setup.data.records(), protection, state, scratch).map_err(failed)?,
             false => rules.withhold(&round, state, scratch),
         };

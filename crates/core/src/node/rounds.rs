@@ -119,8 +119,8 @@ impl<D: Disk> Rounds<D> {
         self.live().all(|(_, neighbour)| neighbour.round() >= self.round)
     }
 
-    /// Computes the next round and records it. Returns what it cost.
-    pub fn step(&mut self, context: &Context) -> Result<Cost, Stop> {
+    /// Computes the next round and records it. Returns what it cost. The records are not used unless it is known that the ledger `is_current`.
+    pub fn step(&mut self, context: &Context, is_current: bool) -> Result<Cost, Stop> {
         let algorithm = context.setup.study.algorithm();
         if self.round > 0 && algorithm.touches_records(self.round + 1, context.limits.rounds) {
             self.swing.add(&self.own);
@@ -144,6 +144,7 @@ impl<D: Disk> Rounds<D> {
             ledger: &mut self.ledger,
             edges: self.edges.iter().filter_map(|(id, e)| Some(e.live()?.record(*id, self.round))).collect(),
             work: &mut self.work,
+            is_current,
         };
         let Done { sealed, released, memory, cost } = context.release(inputs)?;
         (self.round, self.own, self.memory) = (self.round + 1, released, memory);

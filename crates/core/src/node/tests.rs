@@ -131,7 +131,7 @@ fn a_dropped_edge_takes_its_share_out_of_the_dual_and_keeps_its_receipts() {
     let context = context();
     let mut rounds = Rounds::open(&context, MemoryDisk::default()).unwrap();
     let (first, second) = (frames(&context, 1, &[1.0, 2.0]), frames(&context, 2, &[-3.0, 0.5]));
-    rounds.step(&context).unwrap();
+    rounds.step(&context, true).unwrap();
     assert!(!rounds.can_step(), "round 2 needs the neighbours' releases of round 1");
     let own = rounds.released().to_vec();
     for (peer, frames) in [(1, &first), (2, &second)] {
@@ -139,7 +139,7 @@ fn a_dropped_edge_takes_its_share_out_of_the_dual_and_keeps_its_receipts() {
         assert!(matches!(received, Received::New { .. }));
     }
     assert!(rounds.can_step());
-    rounds.step(&context).unwrap();
+    rounds.step(&context, true).unwrap();
     let share = |p: usize, point: &[f64]| 0.5 * (own[p] - point[p]);
     let dual = |p: usize| rounds.memory()[p];
     assert!((0..2).all(|p| (dual(p) - share(p, &[1.0, 2.0]) - share(p, &[-3.0, 0.5])).abs() < 1e-12));
@@ -159,7 +159,7 @@ fn a_dropped_edge_takes_its_share_out_of_the_dual_and_keeps_its_receipts() {
 fn a_receipt_that_the_ledger_does_not_have_stops_the_peer() {
     let context = context();
     let mut rounds = Rounds::open(&context, MemoryDisk::default()).unwrap();
-    rounds.step(&context).unwrap();
+    rounds.step(&context, true).unwrap();
     let head = next_head(&context.chain.start(context.id(0)), 1, &[0; 16]);
     let forged = Receipt { round: 1, head, tag: Default::default() };
     assert!(rounds.check_receipt(&context, 1, &forged).unwrap().is_some(), "the tag shows that it is not ours");
