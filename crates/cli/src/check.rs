@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use undertone_core::schema::{Column, ColumnKind, Schema};
-use undertone_core::study::DataSpec;
+use undertone_core::study::{DataSpec, Document};
 use undertone_data::{ColumnSummary, Encoder, Inspection, inspect};
 
 use crate::{Failure, print, short, study};
@@ -28,6 +28,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut problems: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
     let mut lines = Vec::new();
     if problems.is_empty() {
+        problems.extend(network_problem(&document));
         lines.extend(study::oddities(&document).iter().map(|odd| format!("note: {odd}")));
     }
     if let (Some(path), Some((DataSpec::Files { schema, csv, .. }, loss))) = (&arguments.data, &columns) {
@@ -62,6 +63,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
+/// What is wrong with the clients together, as far as the study says who they are.
+fn network_problem(document: &Document) -> Option<String> {
+    let spec = document.spec().ok()?;
+    let (names, _) = undertone_plan::clients(&spec).ok()?;
+    let graph = spec.build_graph(&names, 0).err().map(|error| format!("graph: {error}"));
+    graph.or(spec.trust(names.len()).err().map(|error| document.locate(error).to_string()))
+}
+
 /// Whether the file holds about as many records as was agreed; with a mean alone nothing is agreed about one party.
 fn agreed(records: Option<&[usize]>, rows: usize) -> Option<String> {
     let [mean] = records? else { return None };
@@ -91,6 +100,9 @@ fn line(column: &Column, found: &ColumnSummary, rows: usize) -> String {
     match (&column.kind, found.numbers) {
         (ColumnKind::Number { low, high }, Some([_, least, largest, mean, spread])) => {
             let mut remarks = vec![format!("{} to {}", short(*low), short(*high))];
+            if found.limited > 0 {
+                remarks.push(format!("{} count as the ends of what is typical", found.limited));
+            }
             if found.outside.0 + found.outside.1 > 0 {
                 remarks.push(format!("{} below, {} above", found.outside.0, found.outside.1));
             }

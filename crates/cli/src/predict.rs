@@ -85,6 +85,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     head.push(&model.target);
     head.extend(probability.as_deref());
     head.extend(model.labels.is_some().then_some("score"));
+    if let Some(twice) = (1..head.len()).find(|&i| head[..i].contains(&head[i])) {
+        let name = head[twice];
+        return Err(Failure::input(format!(
+            "--keep {name}: the predictions would have two columns named \"{name}\"; rename the column in {}, or do not keep it",
+            arguments.data.display()
+        )));
+    }
     writer.write_record(&head).map_err(written).map_err(Failure::machine)?;
     let mut moved = Moved::default();
     let each = |prediction: Prediction, cells: &[Cell]| {

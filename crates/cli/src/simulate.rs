@@ -107,10 +107,15 @@ fn noise_spread(study: &Study, outcome: &Outcome) -> Option<Vec<f64>> {
     if outcome.closed.first().is_some_and(|closed| matches!(closed.intervals, Some(Ok(_)))) {
         return None;
     }
-    if spec.data.is_made_up() || spec.public_records().is_some_and(|records| !records.is_empty()) {
-        return undertone_plan::noise_spread(study);
+    let mut known = spec.clone();
+    if !spec.data.is_made_up() {
+        known.plan.get_or_insert_default().clients.get_or_insert(outcome.names.len());
+        if spec.public_records().is_none_or(|records| records.is_empty()) {
+            let held = |k: usize| outcome.held_out.as_ref().map_or(0, |held| held.records[k]);
+            known = known.records(outcome.records.iter().enumerate().map(|(k, m)| m + held(k)).collect::<Vec<_>>());
+        }
     }
-    undertone_plan::noise_spread(&spec.clone().records(outcome.records.clone()).check().ok()?)
+    undertone_plan::noise_spread(&known.check().ok()?)
 }
 
 fn failed(error: SimError) -> Failure {

@@ -12,13 +12,16 @@ pub fn lines(uncertainty: &Value) -> Vec<String> {
     }
     if let Some(coefficients) = intervals["coefficients"].as_object() {
         lines
-            .push(format!("{level:.0}% intervals, with sampling and privacy noise (times as wide as without privacy)"));
+            .push(format!("{level:.0}% intervals around estimates of their own, with sampling and privacy noise (times as wide as without privacy)"));
         let number = |value: &Value| value.as_f64().map_or("-".into(), crate::short);
         for (name, of) in coefficients {
             let [estimate, low, high] = ["estimate", "low", "high"].map(|key| number(&of[key]));
             let widening = of["widening"].as_f64().unwrap_or(f64::NAN);
             lines.push(format!("  {name:<24}{estimate:>12}  {low} to {high}  ({widening:.1})"));
         }
+    }
+    if let Some(reason) = uncertainty["private_scores_reason"].as_str() {
+        lines.push(format!("no private score: {reason}"));
     }
     if let Some(scores) = uncertainty["private_scores"].as_object() {
         lines.push("private score over all parties, on records that were held out".into());

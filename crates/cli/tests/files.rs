@@ -40,7 +40,7 @@ fn a_study_and_predict_take_files_with_semicolons_and_decimal_commas() {
         assert_refused(&run(folder.path(), &[&predict[..], more].concat()), words);
     };
     refused(&[], &["all.csv", "--delimiter"]);
-    refused(&["--delimiter", ";"], &["all.csv:2", "\"1,5\" is not a number", "--decimal"]);
+    refused(&["--delimiter", ";"], &["all.csv:2", "the cell is not a number", "--decimal"]);
     refused(&["--delimiter", "ab"], &["--delimiter = \"ab\" is not possible"]);
     refused(&["--decimal", ","], &["--decimal", "also what separates cells", "--delimiter"]);
 }

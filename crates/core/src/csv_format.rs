@@ -57,21 +57,21 @@ impl CsvFormat {
     }
 }
 
-/// The number that a text represents with this decimal sign; else what is wrong and what to do.
+/// The number that a text represents with this decimal sign; else what is wrong and what to do. The text itself is a party's data, so it is not told.
 pub fn parse_number(text: &str, decimal: char) -> Result<f64, String> {
     let point = || text.trim().parse().ok();
     // Another comma would stay, and a point is no decimal sign here.
     let comma = || if text.contains('.') { None } else { text.trim().replacen(',', ".", 1).parse().ok() };
     let number = if decimal == ',' { comma() } else { point() };
     number.ok_or_else(|| match decimal {
-        ',' => format!(
-            "\"{text}\" is not a number with decimal comma; correct it, or change data.csv.decimal (--decimal for predict)"
+        ',' => String::from(
+            "the cell is not a number with decimal comma; correct it, or change data.csv.decimal (--decimal for predict and score)"
         ),
-        _ if comma().is_some() => format!(
-            "\"{text}\" is not a number; correct it, or set data.csv.decimal = \",\" (--decimal for predict) if commas are \
+        _ if comma().is_some() => String::from(
+            "the cell is not a number; correct it, or set data.csv.decimal = \",\" (--decimal for predict and score) if commas are \
              decimal signs"
         ),
-        _ => format!("\"{text}\" is not a number; correct it or remove the row (a missing cell is empty)"),
+        _ => "the cell is not a number; correct it or remove the row (a missing cell is empty)".into(),
     })
 }
 
@@ -88,7 +88,7 @@ mod tests {
         }
         for (text, decimal, words) in [
             ("3,5", '.', "set data.csv.decimal = \",\""),
-            ("3.5", ',', "\"3.5\" is not a number with decimal comma"),
+            ("3.5", ',', "the cell is not a number with decimal comma"),
             ("1.234,5", ',', "not a number with decimal comma"),
             ("1,234,5", ',', "not a number with decimal comma"),
             ("", ',', "not a number"),

@@ -341,6 +341,17 @@ fn a_survey_tells_every_mistake_once() {
     sets.iter().for_each(|set| document.set(set).unwrap());
     let keys: Vec<String> = document.survey().0.into_iter().map(|error| error.key).collect();
     assert_eq!(keys, ["client.1.address", "privacy.theta", "inference"]);
+    // A loss that is not known does not hide what else is wrong, nor does a list without words end in a panic.
+    let mut document = Document::parse(&text.replace("squared", "sqared"), "study.toml").unwrap();
+    document.set("data.categories.dose=[]").unwrap();
+    document.set("data.csv.delimiter=ab").unwrap();
+    let keys: Vec<String> = document.survey().0.into_iter().map(|error| error.key).collect();
+    for key in ["problem.loss", "data.categories.dose", "data.csv.delimiter", "data.outside", "privacy.tau"] {
+        assert!(keys.contains(&key.to_string()), "{key} is not among {keys:?}");
+    }
+    let mut document = Document::parse(EXAMPLE, "study.toml").unwrap();
+    document.set("name=\"a\\u001b[31mred\"").unwrap();
+    assert_eq!(document.survey().0[0].key, "name");
 }
 
 /// Whatever a program writes into a specification is checked like a text, and the error names the key.

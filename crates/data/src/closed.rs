@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use undertone_core::closing::{ClosingNoise, HeldMean, PrivateScores, Uncertainty, normal_range};
+use undertone_core::loss::AnyLoss;
 use undertone_core::study::Study;
 
 /// A coefficient with its interval, in the units of the table.
@@ -29,8 +30,8 @@ pub struct Closed {
     pub level: f64,
     /// One interval for each coefficient, the intercept first if there is one; or why there is none. None if none was asked for.
     pub intervals: Option<Result<Vec<Interval>, String>>,
-    /// Scores over all parties, with their intervals. None if none were asked for or noise hides them.
-    pub scores: Option<Vec<PrivateScore>>,
+    /// Scores over all parties, with their intervals; or why there are none. None if none were asked for.
+    pub scores: Option<Result<Vec<PrivateScore>, String>>,
 }
 
 impl Closed {
@@ -44,14 +45,19 @@ impl Closed {
     ) -> Option<Self> {
         let parts = closing.spec().closing.as_ref()?;
         let sigma = study.closing_sigma(clients, present, divisor)?;
-        let noise = ClosingNoise { sigma, records: divisor * clients as f64, clients };
+        let noise = ClosingNoise { sigma, records: divisor * present as f64, clients };
         let level = study.spec().inference.unwrap_or(0.95);
         let problem = study.public_problem()?;
         let intervals = parts
             .hessian
             .map(|_| parts.uncertainty(mean, noise, &problem).map(|found| in_table_units(study, &found, level)));
-        let scores = parts.scores.then(|| parts.private_scores(mean, noise)).flatten();
-        let scores = scores.map(|scores| readable(study, &scores, parts.range, normal_range(level)));
+        let scores = parts.scores.then(|| {
+            let found = parts.private_scores(mean, noise);
+            let found = found.map(|scores| readable(study, &scores, parts.range, normal_range(level)));
+            found.filter(|scores| !scores.is_empty()).ok_or_else(|| {
+                "the noise is as large as the scores: they need more records, a larger hold-out, a larger epsilon or masks".into()
+            })
+        });
         Some(Self { level, intervals, scores })
     }
 
@@ -73,8 +79,13 @@ impl Closed {
         let score = |(name, value, (low, high)): &(&str, f64, (f64, f64))| {
             (name.to_string(), json!({ "value": value, "low": low, "high": high }))
         };
-        let scores = self.scores.as_ref().map(|scores| Value::Object(scores.iter().map(score).collect()));
-        json!({ "intervals": intervals, "private_scores": scores })
+        let told = self.scores.as_ref().and_then(|scores| scores.as_ref().ok());
+        let told = told.map(|scores| Value::Object(scores.iter().map(score).collect()));
+        let mut json = json!({ "intervals": intervals, "private_scores": told });
+        if let Some(Err(reason)) = &self.scores {
+            json["private_scores_reason"] = json!(reason);
+        }
+        json
     }
 }
 
@@ -118,31 +129,46 @@ fn in_table_units(study: &Study, found: &Uncertainty, level: f64) -> Vec<Interva
         .collect()
 }
 
-/// Scores in the units of the table, each with its interval.
+/// Whether a mean of numbers from 0 up is more than its error.
+fn is_more_than_noise(mean: &HeldMean) -> bool {
+    mean.mean > 2.0 * mean.error
+}
+
+/// Scores in the units of the table, each with its interval; none that noise hides.
 fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<PrivateScore> {
     let ends = |mean: &HeldMean| ((mean.mean - z * mean.error).max(0.0), mean.mean + z * mean.error);
     if study.spec().loss.is_classification() {
         const LOG_LOSS: f64 = 4.0;
         let (low, high) = ends(&scores.square);
         let (worse, better) = ends(&scores.absolute);
-        return vec![
-            ("accuracy", scores.absolute.mean, (worse, better.min(1.0))),
-            ("log loss", LOG_LOSS * scores.square.mean, (LOG_LOSS * low, LOG_LOSS * high)),
-        ];
+        let mut found = Vec::new();
+        if scores.absolute.error < 0.25 {
+            found.push(("accuracy", scores.absolute.mean, (worse, better.min(1.0))));
+        }
+        // The hinge loss gives no probabilities.
+        if matches!(study.spec().loss, AnyLoss::Logistic(_)) && is_more_than_noise(&scores.square) {
+            found.push(("log loss", LOG_LOSS * scores.square.mean, (LOG_LOSS * low, LOG_LOSS * high)));
+        }
+        return found;
     }
     let unit = study.spec().schema().map_or(1.0, |schema| schema.target_unit()) * range;
     let (low, high) = ends(&scores.square);
     let (nearer, farther) = ends(&scores.absolute);
-    let mut found = vec![
-        ("RMSE", unit * scores.square.mean.sqrt(), (unit * low.sqrt(), unit * high.sqrt())),
-        ("MAE", unit * scores.absolute.mean, (unit * nearer, unit * farther)),
-    ];
+    // The mean of squares is at least the square of the mean, whatever noise says.
+    let square = scores.square.mean.max(scores.absolute.mean * scores.absolute.mean);
+    let mut found = Vec::new();
+    if is_more_than_noise(&scores.square) {
+        found.push(("RMSE", unit * square.sqrt(), (unit * low.sqrt(), unit * high.max(square).sqrt())));
+    }
+    if is_more_than_noise(&scores.absolute) {
+        found.push(("MAE", unit * scores.absolute.mean, (unit * nearer, unit * farther)));
+    }
     let variance = scores.target_square.mean - scores.target.mean * scores.target.mean;
     let wobble = scores.target_square.error.hypot(2.0 * scores.target.mean * scores.target.error);
     // R^2 = 1 - square/variance, by the delta method; meaningless where noise hides the variance.
-    if variance > 2.0 * wobble {
-        let share = scores.square.mean / variance;
-        let error = scores.square.error.hypot(share * wobble) / variance;
+    let share = square / variance;
+    let error = scores.square.error.hypot(share * wobble) / variance;
+    if variance > 2.0 * wobble && error < 0.25 {
         found.insert(0, ("R^2", 1.0 - share, (1.0 - share - z * error, (1.0 - share + z * error).min(1.0))));
     }
     found

@@ -21,6 +21,8 @@ pub struct ColumnSummary {
     pub numbers: Option<[f64; 5]>,
     /// Numbers below and above the public bounds.
     pub outside: (usize, usize),
+    /// Numbers so far from what is typical that they are learned as if they were nearer.
+    pub limited: usize,
     /// How often each word of the list occurs.
     pub words: Vec<(String, usize)>,
 }
@@ -53,7 +55,7 @@ pub fn inspect(encoder: &Encoder, file: &Path, csv: CsvFormat) -> Result<Inspect
     table::read(file, csv, &encoder.wanted(&[]), &mut |row, place| {
         found.rows += 1;
         for ((cell, column), tally) in row.iter().zip(&columns).zip(&mut tallies) {
-            tally.add(cell, column);
+            tally.add(cell, column, schema.typical_range(column));
         }
         match schema.encode(row, encoder.classification, &mut x) {
             Ok(_) => found.held += usize::from(schema.holds_out(row)),
@@ -75,6 +77,7 @@ struct Tally {
     missing: usize,
     wrong: usize,
     outside: (usize, usize),
+    limited: usize,
     count: f64,
     mean: f64,
     squares: f64,
@@ -84,7 +87,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, cell: &Cell, column: &Column) {
+    fn add(&mut self, cell: &Cell, column: &Column, typical: Option<(f64, f64)>) {
         let text = cell.text().unwrap_or_default();
         if text.is_empty() && !matches!(&column.kind, ColumnKind::Category(words) if words.iter().any(String::is_empty))
         {
@@ -105,6 +108,7 @@ impl Tally {
                     Some(value) => {
                         self.outside.0 += usize::from(value < *low);
                         self.outside.1 += usize::from(value > *high);
+                        self.limited += usize::from(typical.is_some_and(|(low, high)| value < low || value > high));
                         (self.least, self.largest) = match self.count {
                             0.0 => (value, value),
                             _ => (self.least.min(value), self.largest.max(value)),
@@ -134,6 +138,7 @@ impl Tally {
             wrong: self.wrong,
             numbers: (self.count > 0.0).then_some([self.count, self.least, self.largest, self.mean, spread]),
             outside: self.outside,
+            limited: self.limited,
             words,
         }
     }

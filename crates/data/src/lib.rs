@@ -21,7 +21,7 @@
 //!
 //! let wrong = MemoryTable::from_columns(&[("age", &[130.0])])?.with_numbers("days", &[5])?.with_words("sex", &["m"])?;
 //! let error = Encoder { schema: &schema, classification: false }.encode(&wrong, "lakeside").unwrap_err();
-//! assert!(error.to_string().starts_with("lakeside: row 1: column \"age\": 130 is outside the public bounds [0, 100]"));
+//! assert!(error.to_string().starts_with("lakeside: row 1: column \"age\": the cell is outside the public bounds [0, 100]"));
 //! # Ok::<(), undertone_data::DataError>(())
 //! ```
 
@@ -142,11 +142,17 @@ impl Loaded {
 
     /// The records laid out for the gradient kernel and stored with the study's clip and divisor, as one peer needs them.
     pub fn dataset(&self, study: &Study) -> Dataset {
-        let records = self.targets.len();
+        let (features, clipping) = (study.features(), study.clipping());
+        // All rows may be kept out of training, and that must not show: a row of zeros has a gradient of zero.
+        let nothing = (vec![0.0; features], vec![1.0]);
+        let (numbers, targets) = match self.targets.is_empty() {
+            true => (&nothing.0, &nothing.1),
+            false => (&self.rows, &self.targets),
+        };
+        let records = targets.len();
         let divisor = study.divisor(records, || records as f64);
-        let (features, clipping, rows) = (study.features(), study.clipping(), self.total());
-        let layout = RecordLayout { records, features, clipping, divisor, rows };
-        Dataset::with_layout(&self.rows, &self.targets, layout)
+        let layout = RecordLayout { records, features, clipping, divisor, rows: self.total().max(1) };
+        Dataset::with_layout(numbers, targets, layout)
     }
 }
 
@@ -186,13 +192,13 @@ impl Encoder<'_> {
         let mut client = Loaded::empty(name);
         let title = client.name.clone();
         table.read(&title, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
-        if client.targets.is_empty() { Err(DataError::no_records(&title)) } else { Ok(client) }
+        if client.total() == 0 { Err(DataError::no_records(&title)) } else { Ok(client) }
     }
 
     /// All records of a file, for the client `name`; `csv` says how it is written if it is a CSV file.
     pub fn read(&self, file: &Path, csv: CsvFormat, name: impl Into<String>) -> Result<Loaded, DataError> {
         let mut client = Loaded::empty(name);
         table::read(file, csv, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
-        if client.targets.is_empty() { Err(DataError::no_records(file.display())) } else { Ok(client) }
+        if client.total() == 0 { Err(DataError::no_records(file.display())) } else { Ok(client) }
     }
 }

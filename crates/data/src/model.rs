@@ -177,21 +177,37 @@ impl FittedModel {
         let numbers = |value: &Value| -> Option<Vec<f64>> { value.as_array()?.iter().map(number).collect() };
         let ranges = about["limits"].as_object().into_iter().flatten();
         let filled = about["filled"].as_object().into_iter().flatten();
+        let damaged = |what: String| {
+            wrong(format!(
+                "is damaged: {what} is not what Undertone writes there; give a model.json as Undertone wrote it"
+            ))
+        };
+        let range = |(name, value): (&String, &Value)| match numbers(value).as_deref() {
+            Some([low, high]) if low <= high => Ok((name.clone(), (*low, *high))),
+            _ => Err(damaged(format!("columns.limits.{name}"))),
+        };
+        let fill = |(name, value): (&String, &Value)| {
+            let numbers = numbers(value).or_else(|| Some(vec![number(value)?]));
+            numbers.map(|numbers| (name.clone(), numbers)).ok_or_else(|| damaged(format!("columns.filled.{name}")))
+        };
+        let listed = |(name, value): (&String, &Value)| {
+            let words: Option<Vec<String>> = value.as_array().and_then(|words| words.iter().map(text).collect());
+            words.map(|words| (name.clone(), words)).ok_or_else(|| damaged(format!("columns.categories.{name}")))
+        };
+        let labels: Option<[String; 2]> = words(&json["labels"]).and_then(|labels: Vec<String>| labels.try_into().ok());
+        if loss.is_classification() != labels.is_some() {
+            return Err(damaged("labels".into()));
+        }
         Ok(Self {
-            limits: ranges
-                .filter_map(|(name, value)| match numbers(value)?[..] {
-                    [low, high] if low <= high => Some((name.clone(), (low, high))),
-                    _ => None,
-                })
-                .collect(),
-            filled: filled.filter_map(|(name, value)| Some((name.clone(), numbers(value)?))).collect(),
-            categories: categories.filter_map(|(name, value)| Some((name.clone(), words(value)?))).collect(),
+            limits: ranges.map(range).collect::<Result<_, _>>()?,
+            filled: filled.map(fill).collect::<Result<_, _>>()?,
+            categories: categories.map(listed).collect::<Result<_, _>>()?,
             units: OriginalUnits {
                 intercept: number(&json["intercept"]).ok_or_else(|| broken("intercept"))?,
                 coefficients: coefficients.collect::<Option<_>>().ok_or_else(|| broken("a coefficient"))?,
             },
             target: text(&json["target"]).ok_or_else(|| broken("target"))?,
-            labels: words(&json["labels"]).and_then(|labels: Vec<String>| labels.try_into().ok()),
+            labels,
             loss,
         })
     }
@@ -248,7 +264,9 @@ impl FittedModel {
             .ok_or_else(|| wrong("the cell is empty; a label is needed".into()))?;
         match index_of(&text, labels) {
             Some(index) => Ok([-1.0, 1.0][index]),
-            None => Err(wrong(format!("\"{text}\" is not one of the labels of the model, {labels:?}"))),
+            None => Err(wrong(format!(
+                "the cell is not one of the labels of the model, {labels:?}; correct it or remove the row"
+            ))),
         }
     }
 
@@ -259,10 +277,11 @@ impl FittedModel {
         for (column, words) in &self.categories {
             let place = |message: String| format!("column \"{column}\": {message}");
             let index = match cell(column).text() {
-                Some(text) => Some(
-                    index_of(&text, words)
-                        .ok_or_else(|| place(format!("\"{text}\" is not one of the words of the model, {words:?}")))?,
-                ),
+                Some(text) => Some(index_of(&text, words).ok_or_else(|| {
+                    place(format!(
+                        "the cell is not one of the words of the model, {words:?}; correct it or remove the row"
+                    ))
+                })?),
                 None if self.filled.contains_key(column) => None,
                 None => return Err(place(EMPTY.into())),
             };
@@ -295,7 +314,10 @@ impl FittedModel {
             };
             score += coefficient * value;
         }
-        Ok((score, moved))
+        match score.is_finite() {
+            true => Ok((score, moved)),
+            false => Err("the prediction is not a finite number; the coefficients or the row are not possible".into()),
+        }
     }
 }
 
@@ -328,7 +350,11 @@ fn number(cell: &Cell) -> Result<f64, String> {
         Cell::CommaText(text) => parse_number(text, ',')?,
         Cell::Missing => return Err(EMPTY.into()),
     };
-    if number.is_finite() { Ok(number) } else { Err(format!("the value is {number}; a finite number is needed")) }
+    if number.is_finite() {
+        Ok(number)
+    } else {
+        Err("the cell is not a finite number; correct it or remove the row".into())
+    }
 }
 
 /// The privacy of a model, as `model.json` states it: what any client that took part has spent, if at most the assumed number of clients pool

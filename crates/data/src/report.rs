@@ -44,7 +44,8 @@ pub fn begin_report(
         Some(Ok(_)) => {
             let level = 100.0 * closed.map_or(0.95, |closed| closed.level);
             words += &format!(
-                " Bars are {level:.0}% intervals, with sampling and privacy noise; in brackets, how many times as wide they are as without privacy."
+                " Bars are {level:.0}% intervals, with sampling and privacy noise. Each is around an estimate of its own, from the closing release, which has more noise than the model and no bias from having stopped early; it stands after the \
+                 coefficient, and in brackets the interval and how many times as wide it is as without privacy."
             );
         }
         Some(Err(reason)) => words += &format!(" There are no intervals: {reason}."),
@@ -58,7 +59,11 @@ pub fn begin_report(
         words += " Diamonds are a model of pooled data without privacy.";
     }
     report.coefficients_note = words;
-    if let Some(scores) = closed.and_then(|closed| closed.scores.as_ref()) {
+    if let Some(Err(reason)) = closed.and_then(|closed| closed.scores.as_ref()) {
+        let title = format!("There is no private score over all parties: {reason}.");
+        report.scores.push(ScoreTable { title, columns: Vec::new(), rows: Vec::new() });
+    }
+    if let Some(Ok(scores)) = closed.and_then(|closed| closed.scores.as_ref()) {
         let row = |(name, value, (low, high)): &(&str, f64, (f64, f64))| {
             vec![name.to_string(), number(*value), format!("{} to {}", number(*low), number(*high))]
         };
@@ -89,7 +94,8 @@ fn coefficients(
         let sd = spread.filter(|_| intervals.is_none()).map(|spread| spread[at]);
         let words = match (interval, sd) {
             (Some(i), _) => {
-                format!("{} ({} to {}; {:.1})", number(value), number(i.range.0), number(i.range.1), i.widening)
+                let [estimate, low, high] = [i.estimate, i.range.0, i.range.1].map(number);
+                format!("{}; {estimate} ({low} to {high}; {:.1})", number(value), i.widening)
             }
             (None, Some(sd)) => format!("{} (noise +- {})", number(value), number(2.0 * sd)),
             (None, None) => number(value),

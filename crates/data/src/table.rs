@@ -37,7 +37,7 @@ pub fn check_columns(path: &Path, format: CsvFormat, wanted: &[&str]) -> Result<
 
 fn open(path: &Path) -> Result<File, DataError> {
     if path.is_dir() {
-        return Err(DataError::new(path.display(), "is a folder, and this data.source needs a file"));
+        return Err(DataError::new(path.display(), "is a folder; give one file, .csv or .parquet"));
     }
     File::open(path).map_err(|e| DataError::new(path.display(), format!("cannot be opened ({e}); check the path")))
 }
@@ -70,7 +70,18 @@ pub(crate) fn columns(
         let message = match (places.next(), places.next()) {
             (Some(place), None) => return Ok(place),
             (Some(_), Some(_)) => format!("has two columns named \"{name}\"; rename one"),
-            (None, _) => format!("has no column \"{name}\"; its columns are {}{hint}", head.join(", ")),
+            // The first line may be a record, which is not for a log.
+            (None, _) if head.iter().all(|cell| !wanted.contains(&cell.trim())) => {
+                format!(
+                    "has no column \"{name}\", nor any other that is needed; its first line must name the columns{hint}"
+                )
+            }
+            (None, _) => {
+                format!(
+                    "has no column \"{name}\"; its columns are {}{hint}; rename one, or correct the name",
+                    head.join(", ")
+                )
+            }
         };
         Err(DataError::new(&place, message))
     };

@@ -3,7 +3,10 @@
 use std::io::Write;
 
 use undertone_core::csv_format::CsvFormat;
+use undertone_core::graph::GraphSpec;
+use undertone_core::loss::Absolute;
 use undertone_core::schema::{Column, Schema};
+use undertone_core::study::{AlgorithmSpec, DataSpec, PrivacySpec, StudySpec};
 use undertone_data::{Encoder, Loaded, MemoryTable};
 
 fn schema() -> Schema {
@@ -53,7 +56,7 @@ fn wrong_tables_are_refused_with_place_and_reason() {
     let error = encode(&table(120.0).with_words("sex", &["f", "m"]).unwrap()).unwrap_err();
     assert!(error.contains("ward: row 2") && error.contains("outside the public bounds"), "{error}");
     let error = encode(&table(1.0).with_words("sex", &["f", "x"]).unwrap()).unwrap_err();
-    assert!(error.contains("\"x\" is not in the public list"), "{error}");
+    assert!(error.contains("the cell is not in the public list"), "{error}");
     let error = encode(&table(1.0)).unwrap_err();
     assert!(error.starts_with("ward: has no column \"sex\""), "{error}");
     let error = table(1.0).with_words("sex", &["f"]).unwrap_err().to_string();
@@ -98,4 +101,30 @@ mod arrow {
         let error = MemoryTable::from_arrow(&batch).unwrap_err().to_string();
         assert!(error.contains("column \"seen\"") && error.contains("neither a number nor text"), "{error}");
     }
+}
+
+/// That all rows are kept out of training follows from what they say, so nothing others see may depend on it: the client takes part with a gradient of zero.
+#[test]
+fn a_client_that_trains_on_no_row_takes_part() {
+    let schema = schema().holding_out(0.9);
+    let study = StudySpec::new(Absolute, DataSpec::tables(schema.clone()), GraphSpec::Ring)
+        .rounds(3)
+        .algorithm(AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0))
+        .privacy(PrivacySpec::epsilon(1.0, 1e-5).clip(0.5))
+        .records(vec![4])
+        .check()
+        .unwrap();
+    let encoder = Encoder { schema: &schema, classification: false };
+    let load = |age: f64| {
+        let table = MemoryTable::from_rows(&["age", "days"], &[age, 30.0]).unwrap().with_words("sex", &["f"]).unwrap();
+        encoder.encode(&table, "ward").unwrap()
+    };
+    let all: Vec<Loaded> = (0..100).map(|age| load(f64::from(age))).collect();
+    let (trained, none): (Vec<&Loaded>, Vec<&Loaded>) = all.iter().partition(|loaded| !loaded.targets.is_empty());
+    assert!(trained.len() > 2 && none.len() > 70, "{} {}", trained.len(), none.len());
+    let (trained, none) = (trained[0].dataset(&study), none[0].dataset(&study));
+    assert_eq!(none.records().gradient_sensitivity(), trained.records().gradient_sensitivity());
+    let mut x = [1.0; 3];
+    none.records().read(0, &mut x);
+    assert_eq!((none.records().len(), x), (1, [0.0; 3]));
 }

@@ -52,9 +52,9 @@ fn labels_are_those_of_the_study() {
 #[test]
 fn rows_that_the_model_cannot_use_are_named() {
     let wrong = |table: &str| predict("squared", table).unwrap_err().to_string();
-    assert!(wrong("sex,a=b,age\nf,0,0\nwoman,0,0\n").contains("new.csv:3: column \"sex\": \"woman\" is not one of"));
-    assert!(wrong("sex,a=b,age\nf,0,old\n").contains("new.csv:2: column \"age\": \"old\" is not a number"));
-    assert!(wrong("sex,a=b,age\nf,0,inf\n").contains("new.csv:2: column \"age\": the value is inf; a finite number"));
+    assert!(wrong("sex,a=b,age\nf,0,0\nwoman,0,0\n").contains("new.csv:3: column \"sex\": the cell is not one of"));
+    assert!(wrong("sex,a=b,age\nf,0,old\n").contains("new.csv:2: column \"age\": the cell is not a number"));
+    assert!(wrong("sex,a=b,age\nf,0,inf\n").contains("new.csv:2: column \"age\": the cell is not a finite number"));
     assert!(wrong("sex,a=b,age\nf,0,\n").contains("new.csv:2: column \"age\": the cell is empty"));
     assert!(wrong("sex,age\nf,0\n").contains("has no column \"a=b\""));
 }
@@ -68,7 +68,7 @@ fn tables_with_semicolons_and_decimal_commas_predict_the_same() {
     let error = predict("squared", written).unwrap_err().to_string();
     assert!(error.contains("has no column") && error.contains("--delimiter"), "{error}");
     let error = predict_as(format, "squared", "sex;a=b;age\nf;0,5;50.25\n").unwrap_err().to_string();
-    assert!(error.contains("new.csv:2: column \"age\": \"50.25\" is not a number with decimal comma"), "{error}");
+    assert!(error.contains("new.csv:2: column \"age\": the cell is not a number with decimal comma"), "{error}");
 }
 
 /// Whatever a cell holds, a prediction is what the encoded row gives: limits, filled cells, indicators and numbers among words.

@@ -223,8 +223,12 @@ impl MadeUp {
         let law_schema = spec.schema().expect("tables have columns");
         let classification = spec.loss.is_classification();
         let law = TableLaw::new(spec.seed, law as u32, law_schema, classification);
+        // All that is made up is trained on: what a client keeps out of training was taken off its number of records.
+        let schema = &Schema { holdout: 0.0, ..schema.clone() };
         let encoder = Encoder { schema, classification };
+        let share = law_schema.holdout;
         let sizes = spec.public_records().expect("given when it was made");
+        let sizes: Vec<usize> = sizes.iter().map(|&count| trained(count, share)).collect();
         let client = |k: usize| {
             let mut loaded = Loaded::empty(self.names.get(k));
             let own = sizes[k % sizes.len()];
@@ -370,14 +374,21 @@ fn plain(study: &StudySpec, records: Vec<usize>) -> StudySpec {
     if let DataSpec::Files { layout: layout @ Layout::StandIn { .. }, .. } = &mut spec.data {
         *layout = Layout::Folder;
     }
-    spec.records(records)
+    // With those that are kept out of training, as a study states them.
+    let kept = 1.0 - spec.schema().map_or(0.0, |schema| schema.holdout);
+    spec.records(records.iter().map(|&count| (count as f64 / kept).round() as usize).collect::<Vec<_>>())
+}
+
+/// How many of so many records are trained on, about.
+fn trained(records: usize, holdout: f64) -> usize {
+    ((records as f64 * (1.0 - holdout)).round() as usize).max(1)
 }
 
 /// The clients, and how many records they train on: one number for all, or one for each.
 pub fn clients(study: &StudySpec) -> Result<(Names, Vec<usize>), PlanError> {
     let (names, mut records) = stated_clients(study)?;
     let share = study.schema().map_or(0.0, |schema| schema.holdout);
-    records.iter_mut().for_each(|count| *count = ((*count as f64 * (1.0 - share)).round() as usize).max(1));
+    records.iter_mut().for_each(|count| *count = trained(*count, share));
     Ok((names, records))
 }
 

@@ -205,3 +205,21 @@ fn the_spread_of_noise_is_that_of_repeated_runs() {
     );
     assert_eq!(plan::noise_spread(&open.unwrap()), None, "nothing is noised");
 }
+
+/// What a client keeps out of training is taken off its number of records once: made-up data of few records is not empty, and a plan is that of as many records
+/// without a hold-out.
+#[test]
+fn plans_count_what_is_held_out_once() {
+    let with = |records: &str, holdout: &str| {
+        let text = FILES.replace("records = 40", &format!("records = {records}"));
+        text.replace("intercept = true", &format!("intercept = true\nholdout = {holdout}"))
+    };
+    for (records, holdout) in [("5", "0.2"), ("10", "0.5"), ("40", "0.9")] {
+        let study = planned(&with(records, holdout)).unwrap().rows.remove(0).study;
+        plan::noise_spread(&study).expect("it can be run");
+    }
+    let [held, plain] = [with("200", "0.8"), with("40", "0")].map(|text| planned(&text).unwrap());
+    let skill = |plan: &Plan| plan.recommended().regret.median;
+    assert_eq!(held.recommended().algorithm, plain.recommended().algorithm);
+    assert!((skill(&held) - skill(&plain)).abs() < 0.02, "{} {}", skill(&held), skill(&plain));
+}

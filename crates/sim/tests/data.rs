@@ -156,10 +156,10 @@ fn files_may_have_other_delimiters_and_decimal_signs() {
     assert_eq!([0, 1].map(|k| outcome.names.get(k).into_owned()), ["a,1", "b,2"]);
     fs::write(&file, "clinic;sex;age;dose\na;m;20.5;13\nb;m;30;20\n").unwrap();
     let error = try_run(&text, &file).unwrap_err();
-    assert!(error.contains("all.csv:2: column \"age\": \"20.5\" is not a number with decimal comma"), "{error}");
+    assert!(error.contains("all.csv:2: column \"age\": the cell is not a number with decimal comma"), "{error}");
     fs::write(&file, "clinic;sex;age;dose\na;m;20,5;13\nb;m;30;20\n").unwrap();
     let error = try_run(&text.replace("decimal = \",\"", "decimal = \".\""), &file).unwrap_err();
-    assert!(error.contains("\"20,5\" is not a number") && error.contains("set data.csv.decimal = \",\""), "{error}");
+    assert!(error.contains("the cell is not a number") && error.contains("set data.csv.decimal = \",\""), "{error}");
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn labels_may_be_words_or_bounds() {
         if column == "ill" {
             fs::write(&file, "age,ill\n1,0.5\n2,1\n").unwrap();
             let error = try_run(&text, &file).unwrap_err();
-            assert!(error.contains("ill.csv:2") && error.contains("0.5 is not a label"), "{error}");
+            assert!(error.contains("ill.csv:2") && error.contains("the cell is not a label"), "{error}");
         }
     }
 }
@@ -205,7 +205,7 @@ fn bad_cells_are_named_by_file_line_and_column() {
         ("13,f,inf", &["all.csv:3", "\"age\"", "finite"]),
         ("13,f,", &["all.csv:3", "\"age\"", "empty"]),
         ("13,,20", &["all.csv:3", "\"sex\"", "empty"]),
-        ("13,f,twenty", &["all.csv:3", "\"age\"", "\"twenty\" is not a number"]),
+        ("13,f,twenty", &["all.csv:3", "\"age\"", "the cell is not a number"]),
         ("13,f,101", &["all.csv:3", "\"age\"", "[0, 100]", "clamp"]),
         ("-1,f,20", &["all.csv:3", "\"dose\"", "[0, 60]"]),
         ("13,x,20", &["all.csv:3", "\"sex\"", "not in the public list"]),

@@ -73,6 +73,20 @@ fn coverage(all: &[Vec<Interval>], share: impl Fn(&Interval) -> f64) -> f64 {
     each.iter().filter(|held| **held).count() as f64 / each.len() as f64
 }
 
+/// Those that are lost take their records with them.
+#[test]
+fn intervals_are_of_the_records_that_are_left() {
+    let error = |losses: usize| {
+        let mut spec = spec(None, losses);
+        spec.privacy = Some(PrivacySpec::epsilon(1e4, 1e-6).clip(2.0));
+        let study = spec.check().unwrap();
+        let outcome = run_on(&study, Population::from_tables(&study, tables(1)).unwrap(), &Unwatched).unwrap();
+        outcome.closed[0].intervals.clone().unwrap().unwrap()[1].error
+    };
+    let ratio = error(4) / error(0);
+    assert!((1.5..2.0).contains(&ratio), "a third of the records: sqrt 3, but {ratio}");
+}
+
 /// Nominal 90%; of 300 repeats, the three coefficients together. Sampling alone would move the share by .014 if the three were one (standard error .017), so
 /// these bounds are left by chance with a probability below 1e-4. Variances are a tenth larger than they would have to be, so .914 is expected.
 #[test]

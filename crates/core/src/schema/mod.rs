@@ -195,7 +195,7 @@ impl Column {
             Cell::CommaText(text) => parse_number(text, ',').map_err(|message| self.error(message))?,
         };
         if !value.is_finite() {
-            return Err(self.error(format!("the value is {value}; a finite number is needed")));
+            return Err(self.error("the cell is not a finite number; correct it or remove the row".into()));
         }
         if (low..=high).contains(&value) {
             return Ok(value);
@@ -203,7 +203,7 @@ impl Column {
         match outside {
             Outside::Clamp => Ok(value.clamp(low, high)),
             Outside::Refuse => Err(self.error(format!(
-                "{value} is outside the public bounds [{low}, {high}]; correct it, widen the bounds, \
+                "the cell is outside the public bounds [{low}, {high}]; correct it, widen the bounds, \
                  or set data.outside = \"clamp\""
             ))),
         }
@@ -223,7 +223,7 @@ impl Column {
         };
         let same = |word: &String| *word == *text;
         words.iter().position(same).or_else(|| words.iter().position(|word| same_number(word, &text))).ok_or_else(
-            || self.error(format!("\"{text}\" is not in the public list {words:?}; correct it or extend the list")),
+            || self.error(format!("the cell is not in the public list {words:?}; correct it or extend the list")),
         )
     }
 }
@@ -476,12 +476,19 @@ impl Schema {
                 match value {
                     v if v == *low => Ok(-1.0),
                     v if v == *high => Ok(1.0),
-                    v => {
-                        Err(target.error(format!("{v} is not a label; the two labels are the bounds {low} and {high}")))
-                    }
+                    _ => Err(target
+                        .error(format!("the cell is not a label; the two labels are the bounds {low} and {high}"))),
                 }
             }
         }
+    }
+
+    /// How far from what is typical a number of a column still counts as it is: three spreads for a feature, four for the target. None without typical values, for words and for labels.
+    pub fn typical_range(&self, column: &Column) -> Option<(f64, f64)> {
+        let [mean, spread] = column.typical.as_deref()? else { return None };
+        let is_number = matches!(column.kind, ColumnKind::Number { .. });
+        let limit = if column.name == self.target.name { TARGET_LIMIT } else { FEATURE_LIMIT };
+        is_number.then_some((mean - limit * spread, mean + limit * spread))
     }
 
     /// The range to which numbers of a feature are moved, in the units of the table: its bounds, and with typical values

@@ -86,6 +86,7 @@ impl StudySpec {
     fn check_problem(&self) -> Result<(), StudyError> {
         count("rounds", u64::from(self.rounds), 1, MOST_ROUNDS)?;
         count("seed", self.seed, 0, i64::MAX)?;
+        readable("name", &self.name)?;
         settings("problem", &self.loss.settings(), self.loss.knobs())?;
         let (l1, l2) = match self.regularizer {
             RegularizerSpec::Public(regularizer) => regularizer.weights(),
@@ -419,6 +420,7 @@ impl StudySpec {
 
     fn check_clients(&self) -> Result<(), StudyError> {
         for (name, client) in &self.clients {
+            readable("client", name)?;
             let key = |part: &str| format!("client.{name}.{part}");
             client.eta.map_or(Ok(()), |eta| number(&key("eta"), eta, rule::POSITIVE))?;
             client.phi1.map_or(Ok(()), |phi1| number(&key("phi1"), phi1, rule::POSITIVE))?;
@@ -442,6 +444,14 @@ fn number(key: &str, value: f64, rule: Rule) -> Result<(), StudyError> {
     match rule.holds(value) {
         true => Ok(()),
         false => Err(StudyError::at(key, format!("= {value} is not possible; {}", rule.expected))),
+    }
+}
+
+/// A name that does no harm where it is printed: studies come from others.
+fn readable(key: &str, name: &str) -> Result<(), StudyError> {
+    match name.chars().any(char::is_control) {
+        false => Ok(()),
+        true => Err(StudyError::at(key, format!("{name:?} holds control characters; remove them"))),
     }
 }
 
@@ -569,11 +579,19 @@ pub(super) fn schema_problems(schema: &Schema, loss: AnyLoss) -> Vec<StudyError>
     }
     let mut found = Vec::new();
     for column in schema.features.iter().chain([&schema.target]) {
-        let checks =
-            [check_indicator(column, schema.missing), check_range(column), check_typical(column, schema.scaling)];
+        let checks = [
+            readable("data.features", &column.name),
+            check_indicator(column, schema.missing),
+            check_range(column),
+            check_typical(column, schema.scaling),
+        ];
         found.extend(checks.into_iter().filter_map(Result::err));
     }
     found.extend(check_target(&schema.target, loss).err());
+    // Columns that are wrong have no features to compare.
+    if !found.is_empty() {
+        return found;
+    }
     let mut names = schema.feature_names();
     names.sort();
     if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -597,6 +615,10 @@ fn check_range(column: &Column) -> Result<(), StudyError> {
                 return Err(StudyError::at(format!("data.bounds.{}", column.name), message));
             }
             Ok(())
+        }
+        ColumnKind::Category(words) if words.iter().any(|word| word.chars().any(char::is_control)) => {
+            let message = "lists a word with control characters; remove them";
+            Err(StudyError::at(format!("data.categories.{}", column.name), message))
         }
         ColumnKind::Category(words) if words.iter().any(|word| word.trim() != word) => {
             let message = "lists a word with spaces around it; remove them, cells are read without";

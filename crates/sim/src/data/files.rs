@@ -25,7 +25,7 @@ pub fn load(
         Layout::StandIn { .. } => unreachable!("drawn, not read"),
     };
     at_least_two(path, clients.len())?;
-    match clients.iter().find(|client| client.targets.is_empty()) {
+    match clients.iter().find(|client| client.total() == 0) {
         Some(client) => Err(DataError::no_records(format!("{}: client \"{}\"", path.display(), client.name))),
         None => Ok(clients),
     }

@@ -36,6 +36,8 @@ pub struct Population {
     tables: Vec<(String, MemoryTable)>,
     /// What each client keeps out of training.
     held: Vec<Held>,
+    /// How many rows each client has, where it keeps some out of training.
+    rows: Vec<usize>,
 }
 
 impl Population {
@@ -48,7 +50,9 @@ impl Population {
                 let names = Names::numbered(*clients);
                 let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification)
                     .with_spread(*spread);
-                Self::fill(study, names, records, |client, layout, storage| law.draw(client, layout, storage))
+                let all = *clients;
+                let mean = || (0..all).map(|k| records[k % records.len()] as f64).sum::<f64>() / all as f64;
+                Self::fill(study, names, records, mean, |client, layout, storage| law.draw(client, layout, storage))
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
                 ensure_memory(clients.len(), records, schema.feature_names().len())?;
@@ -109,8 +113,8 @@ impl Population {
             }
         }
         let (starts, counts, names) = (self.starts.clone(), self.counts.clone(), self.names.clone());
-        let (tables, held) = (Vec::new(), self.held.clone());
-        Self { storage, starts, counts, names, clipping, encoded: None, tables, held, ..*self }
+        let (tables, held, rows) = (Vec::new(), self.held.clone(), self.rows.clone());
+        Self { storage, starts, counts, names, clipping, encoded: None, tables, held, rows, ..*self }
     }
 
     /// The same rows for another stage of the study: its moments, or the study with standardised columns.
@@ -132,16 +136,16 @@ impl Population {
         self.clipping
     }
 
-    /// Lays out clients of known sizes and lets `draw` fill each.
+    /// Lays out clients of known sizes and lets `draw` fill each. Where records count the same, `mean` is what sums are divided by if the study does not say it.
     fn fill(
         study: &Study,
         names: Names,
         sizes: &[usize],
+        mean: impl Fn() -> f64,
         draw: impl Fn(usize, RecordLayout, &mut [f64]) + Sync,
     ) -> Result<Self, DataError> {
         let (features, clipping) = (study.features(), study.clipping());
         ensure_memory(names.len(), sizes, features)?;
-        let mean = || (0..names.len()).map(|k| sizes[k % sizes.len()] as f64).sum::<f64>() / names.len() as f64;
         let divisor = match study.spec().weights {
             Weights::Records => Some(study.divisor(0, mean)),
             Weights::Clients => None,
@@ -169,8 +173,8 @@ impl Population {
                 part = tail;
             }
         });
-        let (encoded, tables, held) = (None, Vec::new(), Vec::new());
-        Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded, tables, held })
+        let (encoded, tables, held, rows) = (None, Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded, tables, held, rows })
     }
 
     /// K.
@@ -208,7 +212,7 @@ impl Population {
         let records = self.counts[k] as usize;
         RecordLayout {
             records,
-            rows: records + self.held.get(k).map_or(0, |held| held.truths.len()),
+            rows: self.rows.get(k).copied().unwrap_or(records),
             features: self.features,
             clipping: self.clipping,
             divisor: self.divisor.unwrap_or(f64::from(self.counts[k])),
@@ -286,14 +290,25 @@ pub(crate) fn assemble(study: &Study, clients: Vec<Loaded>) -> Result<Population
     let clients: Vec<Loaded> = clients.into_iter().map(|client| client.closed(study)).collect();
     let features = study.features();
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
-    let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len()).collect();
-    let population = Population::fill(study, names, &sizes, |k, layout, storage| {
+    // A client that keeps all of its rows out of training trains on a row of zeros, whose gradient is zero: that it has none must not show.
+    let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len().max(1)).collect();
+    let share = study.spec().schema().map_or(0.0, |schema| schema.holdout);
+    // How many rows are trained on follows from what they say, so what is expected of all rows is divided by.
+    let mean = || {
+        let all: usize = clients.iter().map(Loaded::total).sum();
+        all as f64 / clients.len() as f64 * (1.0 - share)
+    };
+    let population = Population::fill(study, names, &sizes, mean, |k, layout, storage| {
         let client = &clients[k];
+        if client.targets.is_empty() {
+            layout.store(storage, 0, &vec![0.0; features], 1.0);
+        }
         for (j, x) in client.rows.chunks_exact(features).enumerate() {
             layout.store(storage, j, x, client.targets[j]);
         }
     })?;
-    Ok(Population { held: clients.into_iter().map(|client| client.held).collect(), ..population })
+    let rows = clients.iter().map(|client| client.total().max(1)).collect();
+    Ok(Population { held: clients.into_iter().map(|client| client.held).collect(), rows, ..population })
 }
 
 /// Keeps rows that were drawn, and have no text, out of training by what they say.
@@ -305,8 +320,7 @@ fn split_off(drawn: Loaded, schema: &Schema, classification: bool) -> Loaded {
     let mut split = Loaded::empty(drawn.name);
     for (x, y) in drawn.rows.chunks_exact(features).zip(&drawn.targets) {
         let cells: Vec<Cell> = x.iter().chain([y]).map(|v| Cell::Number(*v)).collect();
-        // A client without a record to train on is no client.
-        if schema.holds_out(&cells) && split.total() > 0 {
+        if schema.holds_out(&cells) {
             split.held.rows.extend(x);
             split.held.truths.push(schema.predicted(*y, classification));
         } else {

@@ -24,11 +24,13 @@ impl Document {
 
     /// Everything that is wrong, and the columns with the loss that they are for, if these can be read.
     pub fn survey(&self) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss)>) {
-        let (mut found, columns) = tables::survey(self.reader());
-        if found.is_empty()
-            && let Ok(spec) = self.spec()
-        {
-            found = spec.problems().into_iter().map(|error| self.locate(error)).collect();
+        let (mut found, columns, spec) = tables::survey(self.reader());
+        if let Some(spec) = spec {
+            let table = |key: &str| key.split('.').next().unwrap_or_default().to_string();
+            let wrong: Vec<String> = found.iter().map(|error| table(&error.key)).collect();
+            // In a table with a mistake other values were read than are written, so nothing more is said about it.
+            let more = spec.problems().into_iter().filter(|error| !wrong.contains(&table(&error.key)));
+            found.extend(more.map(|error| self.locate(error)));
         }
         (found, columns)
     }

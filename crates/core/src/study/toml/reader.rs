@@ -39,6 +39,11 @@ impl<'a> Reader<'a> {
         Self { table, path, place, asked: Vec::new(), found: None }
     }
 
+    /// The same table, of which nothing was read yet.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.table, self.path.clone(), self.place.clone())
+    }
+
     /// The same, but a value that is not possible is noted and another one taken in its place, so that reading goes on.
     pub(super) fn noting(self, found: &Mistakes) -> Self {
         Self { found: Some(found.clone()), ..self }

@@ -8,7 +8,7 @@ use crate::algorithm::registry;
 use crate::csv_format::CsvFormat;
 use crate::graph::GraphSpec;
 use crate::identity::PublicId;
-use crate::loss::AnyLoss;
+use crate::loss::{AnyLoss, Squared};
 use crate::privacy::Accountant;
 use crate::problem::Weights;
 use crate::regularizer::Regularizer;
@@ -80,8 +80,10 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
 }
 
 /// Everything that cannot be read, so that one mistake does not hide the next; and the columns, if they can be.
-pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss)>) {
+pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss)>, Option<StudySpec>) {
     let found = Mistakes::default();
+    // As far as values that are not possible can be replaced by others; a table that cannot be read at all leaves none.
+    let spec = read(&mut top.again().noting(&Mistakes::default())).ok();
     let keep = |error: StudyError| note(&found, error);
     let mut top = top.noting(&found);
     let mut columns = None;
@@ -92,11 +94,17 @@ pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss
         let loss = top.table_required("problem").and_then(problem).map_err(keep).map(|problem| problem.loss);
         let table = top.table_required("data").map_err(keep);
         let plans = top.table("plan").map_err(keep);
-        if let (Ok(loss), Ok(table)) = (loss, table)
-            && let Ok(mut data) = data(table, loss).map_err(keep)
+        // Without a loss nothing can be said about the target, and all else about the data can.
+        let stand_in = loss.as_ref().map_or(AnyLoss::from(Squared), |loss| *loss);
+        if let Ok(table) = table
+            && let Ok(mut data) = data(table, stand_in).map_err(|e| {
+                if loss.is_ok() || e.key != "data.target" {
+                    keep(e)
+                }
+            })
         {
             let _ = plans.and_then(|table| plan(table, &mut data).map_err(keep));
-            columns = Some((data, loss));
+            columns = loss.ok().map(|loss| (data, loss));
         }
         let _ = top.table_required("graph").and_then(graph).map_err(keep);
         match top.is_word("algorithm", "auto") {
@@ -118,7 +126,7 @@ pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss
     let mistakes = found.take();
     // Columns with a mistake were replaced by others while reading.
     let columns = columns.filter(|_| mistakes.iter().all(|mistake| !mistake.key.starts_with("data")));
-    (mistakes, columns)
+    (mistakes, columns, spec)
 }
 
 /// The table [problem].
@@ -191,7 +199,10 @@ fn data(mut table: Reader, loss: AnyLoss) -> Result<DataSpec, StudyError> {
 fn csv_format(table: Option<Reader>) -> Result<CsvFormat, StudyError> {
     let Some(mut table) = table else { return Ok(CsvFormat::default()) };
     let (delimiter, decimal) = (table.text("delimiter")?, table.text("decimal")?);
-    let format = CsvFormat::read(delimiter, decimal).map_err(|e| table.error(e.name, e.message))?;
+    let format = match CsvFormat::read(delimiter, decimal) {
+        Ok(format) => format,
+        Err(e) => table.wrong(table.error(e.name, e.message), CsvFormat::default())?,
+    };
     table.finish()?;
     Ok(format)
 }
