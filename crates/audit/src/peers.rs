@@ -179,7 +179,8 @@ impl Star {
             .arg(self.path(&format!("{name}.csv")))
             .arg("--state")
             .arg(self.path(&format!("{name}-state")));
-        command.arg("--until-input-ends").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        // At a large epsilon on purpose: the records are made up.
+        command.arg("--yes").arg("--until-input-ends").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         command.spawn().map_err(machine)
     }
 

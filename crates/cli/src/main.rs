@@ -9,6 +9,7 @@ mod ledger;
 mod new;
 mod peer;
 mod plan;
+mod policy;
 mod predict;
 mod reproduce;
 mod score;
@@ -50,6 +51,8 @@ enum Verb {
     Peer(peer::Arguments),
     /// Show what a data set has spent
     Ledger(ledger::Arguments),
+    /// State what all studies with a data set together may spend, or show it
+    Policy(policy::Arguments),
     /// Predict with a model
     Predict(predict::Arguments),
     /// Score a model on records that it has not seen
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Peer(arguments) => peer::run(&arguments),
         Verb::Ledger(arguments) => ledger::run(&arguments),
+        Verb::Policy(arguments) => policy::run(&arguments),
         Verb::Predict(arguments) => predict::run(&arguments),
         Verb::Score(arguments) => score::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),

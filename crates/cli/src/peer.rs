@@ -1,6 +1,7 @@
 //! `undertone peer`: one peer of a study on a network.
 
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use undertone_core::node::OnLoss;
 use undertone_core::study::{Document, Study};
 use undertone_data::{Encoder, table};
-use undertone_peer::run::{self, Options, Report, Source, Started, Update};
+use undertone_peer::run::{self, Confirmed, Options, Report, Source, Started, Update};
 use undertone_peer::state::{Anchor, make_folder, planned_name, write_whole};
 use undertone_peer::{Cancel, OwnerLimits, PeerError, keys};
 
@@ -60,6 +61,10 @@ pub struct Arguments {
     /// The same for the case that all others collude, whatever the studies assume
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     max_epsilon_alone: Option<f64>,
+
+    /// Begin a study that is unusual, such as one with a large epsilon, without asking: for services
+    #[arg(long)]
+    yes: bool,
 
     /// Serve metrics for Prometheus at this address, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDR")]
@@ -178,7 +183,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             Loss::Wait => OnLoss::Wait,
             Loss::Drop => OnLoss::Drop(arguments.patience),
         },
-        limits: OwnerLimits { epsilon: arguments.max_epsilon, alone: arguments.max_epsilon_alone },
+        limits: OwnerLimits {
+            epsilon: arguments.max_epsilon,
+            alone: arguments.max_epsilon_alone,
+            ..OwnerLimits::default()
+        },
+        confirmed: match (arguments.yes, std::io::stdin().is_terminal()) {
+            (true, _) => Confirmed::Yes,
+            (false, true) => Confirmed::Ask(ask),
+            (false, false) => Confirmed::No,
+        },
         rehearsal: arguments.rehearsal,
         metrics: arguments.metrics,
         until_input_ends: arguments.until_input_ends,
@@ -209,6 +223,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         )));
     }
     if json { print(&report.statement.to_string()) } else { print(&summary(&report)) }
+}
+
+/// Asks whoever sits at the terminal.
+fn ask(unusual: &[String]) -> bool {
+    eprintln!("this study is unusual:");
+    unusual.iter().for_each(|one| eprintln!("  {one}"));
+    eprint!("begin it? [y/N] ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).is_ok() && ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())
 }
 
 /// Logs go to standard error, between the bar's redraws. Only Undertone's own logs, not those of the network library.

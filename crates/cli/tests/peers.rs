@@ -500,3 +500,38 @@ fn a_study_is_not_continued_with_other_data() {
     until("a refusal", || log().contains("started with other data"));
     end(second);
 }
+
+/// The owner's policy holds for every study, at the owner's delta, and what is unusual has to be confirmed.
+#[test]
+fn the_owners_policy_is_kept() {
+    let consortium = Consortium::new(2, 3, "kind = \"complete\"", "secure");
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    let change = |from: &str, to: &str| std::fs::write(consortium.path("study.toml"), study.replace(from, to)).unwrap();
+    let policy = |arguments: &[&str]| {
+        let output = undertone().arg("policy").arg(consortium.state(0)).args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
+    };
+    let peer = |words: &str| {
+        let output = consortium.plain_command(0).output().unwrap();
+        assert!(output.status.code() == Some(2) && errors(&output).contains(words), "{words}: {}", errors(&output));
+    };
+    assert!(policy(&[]).1.contains("no policy"));
+    assert_eq!(policy(&["--epsilon", "4"]).0, Some(2), "an epsilon without a delta");
+    let (code, text) = policy(&["--epsilon", "1", "--delta", "1e-6", "--studies", "2"]);
+    assert!(code == Some(0) && text.contains("epsilon = 1.0") && text.contains("delta = 1e-6"), "{text}");
+    // A tiny epsilon at an absurd delta.
+    change("epsilon = 3.0\ndelta = 1e-5", "epsilon = 0.01\ndelta = 0.9999");
+    peer("policy.toml: epsilon = 1: ");
+    assert_eq!(policy(&["--studies", "2"]).0, Some(0));
+    peer("privacy.delta = 9.999e-1 is above 1/800");
+    // A party whose own phi1 spends without bound, beside an epsilon that looks harmless.
+    change("[client.peer0]\n", "[client.peer0]\nphi1 = 1000\n");
+    peer("this party has a phi1 of its own and spends epsilon");
+    change("epsilon = 3.0", "epsilon = 30.0");
+    peer("it spends epsilon 30.0000 at delta 1e-5, which is a weak promise. Nothing was sent; start again with --yes");
+    assert_eq!(policy(&["--studies", "0"]).0, Some(0));
+    change("", "");
+    peer("policy.toml: studies = 0: this data took part in 0 already");
+    std::fs::write(consortium.state(0).join("policy.toml"), "epslion = 3").unwrap();
+    peer("policy.toml:1: epslion is not a key");
+}

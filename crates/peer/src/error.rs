@@ -46,6 +46,12 @@ pub enum PeerError {
     /// The owner's limit does not allow the study.
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// The study is unusual, and nobody has confirmed it.
+    #[error("this study is unusual: {}. Nothing was sent; start again with --yes if it is meant", .0.join("; "))]
+    Unconfirmed(Vec<String>),
+    /// The policy in the state folder cannot be read.
+    #[error(transparent)]
+    Policy(StudyError),
     /// The network could not be started.
     #[error(transparent)]
     Network(#[from] NetworkError),
@@ -73,6 +79,7 @@ impl PeerError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Roster(_) | Self::Study(_) | Self::Data(_) | Self::Limit(_) => true,
+            Self::Unconfirmed(_) | Self::Policy(_) => true,
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
             Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
@@ -172,13 +179,14 @@ pub enum LimitError {
     Rehearsal,
     /// The study would spend more than is left.
     #[error(
-        "{} {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {delta:e} after this \
+        "{option} {limit}: with what it spent before, this data would have spent epsilon {total:.4} at delta {delta:e} after this \
          study{}; nothing more was sent. Raise the limit, or ask for a study with a smaller budget{}",
-        if *.alone { "--max-epsilon-alone" } else { "--max-epsilon" },
         if *.alone { " if all others collude" } else { "" },
         if *.alone { ", or, if it has masks, with more privacy.colluders" } else { "" }
     )]
     Exceeded {
+        /// Where it was stated.
+        option: &'static str,
         /// The limit.
         limit: f64,
         /// What all studies together would have spent.
@@ -187,6 +195,37 @@ pub enum LimitError {
         delta: f64,
         /// Whether it is the limit for the case that all others collude.
         alone: bool,
+    },
+    /// The data took part in as many studies as its owner allows.
+    #[error(
+        "policy.toml: studies = {most}: this data took part in {before} already; nothing was sent. Raise the number, or leave the study"
+    )]
+    Studies {
+        /// How many are allowed.
+        most: u32,
+        /// How many there were.
+        before: usize,
+    },
+    /// The rho of all studies would be more than is allowed.
+    #[error(
+        "policy.toml: rho = {most}: with what it spent before, this data would have spent rho {total:.6} after this study; nothing was sent. Raise the limit, or ask for a study with a smaller budget"
+    )]
+    Rho {
+        /// The limit.
+        most: f64,
+        /// What all studies would have spent.
+        total: f64,
+    },
+    /// Its delta would allow to publish a record.
+    #[error(
+        "privacy.delta = {delta:e} is above 1/{records:.0}, one over the number of records: publishing one whole record at random would keep it. Nothing was sent; ask for a study with a \
+         smaller delta, or allow it with allow_large_delta = true in policy.toml"
+    )]
+    LargeDelta {
+        /// The study's delta.
+        delta: f64,
+        /// The number of records.
+        records: f64,
     },
 }
 
@@ -290,7 +329,13 @@ mod tests {
         assert_eq!(error.to_string(), "s: the state folder cannot be made (full)");
         let error = PeerError::Io { path: "m".into(), what: "cannot be written", source: full() };
         assert_eq!(error.to_string(), "m: cannot be written (full)");
-        let error = PeerError::from(LimitError::Exceeded { limit: 1.0, total: 1.25, delta: 1e-5, alone: false });
+        let error = PeerError::from(LimitError::Exceeded {
+            option: "--max-epsilon",
+            limit: 1.0,
+            total: 1.25,
+            delta: 1e-5,
+            alone: false,
+        });
         assert!(error.to_string().starts_with(
             "--max-epsilon 1: with what it spent before, this data would have spent epsilon 1.2500 at delta 1e-5 after this study;"
         ));

@@ -38,5 +38,5 @@ pub mod state;
 mod update;
 
 pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};
-pub use limit::OwnerLimits;
+pub use limit::{OwnerLimits, Stated};
 pub use undertone_core::watch::Cancel;

@@ -7,15 +7,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use undertone_core::identity::Identity;
+use undertone_core::ledger::Contents;
 use undertone_core::node::{Node, NodeSetup, OnLoss, Roster, RosterError};
-use undertone_core::privacy::{ClientBudget, Rho, Spent};
+use undertone_core::privacy::{Budget, ClientBudget, Rho, Spent};
 use undertone_core::study::Study;
 use undertone_core::watch::Cancel;
 use undertone_data::{Closed, DataError, Encoder, Loaded, MemoryTable, mean};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
-use crate::limit::{Claim, Later, OwnerLimits};
+use crate::limit::{Claim, Later, OwnerLimits, Stated};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
@@ -41,6 +42,8 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// What the owner of the data allows.
     pub limits: OwnerLimits,
+    /// Whether the owner has seen and confirmed what is unusual about the study, if anything is.
+    pub confirmed: Confirmed,
     /// Whether noise that is not safe to release is accepted.
     pub rehearsal: bool,
     /// Where to serve metrics.
@@ -52,7 +55,7 @@ pub struct Options {
     /// Ends the peer from another thread, as an interrupt does.
     pub cancel: Cancel,
     /// Computes from the study alone how far privacy noise moves each coefficient, for the report; without it the report does not say.
-    pub spread: Option<fn(&Study) -> Option<Vec<f64>>>,
+    pub spread: Option<NoiseSpread>,
 }
 
 impl Options {
@@ -67,6 +70,7 @@ impl Options {
             listen: None,
             on_loss: OnLoss::Wait,
             limits: OwnerLimits::default(),
+            confirmed: Confirmed::No,
             rehearsal: false,
             metrics: None,
             until_input_ends: false,
@@ -81,6 +85,20 @@ impl Options {
         self.spread.and_then(|of| of(&self.study))
     }
 }
+
+/// Whether a study that is unusual may begin.
+#[derive(Debug, Clone, Copy)]
+pub enum Confirmed {
+    /// It may not: an error says what is unusual.
+    No,
+    /// It may.
+    Yes,
+    /// Whoever this asks decides.
+    Ask(fn(&[String]) -> bool),
+}
+
+/// Computes from a study alone what privacy noise does to each coefficient.
+pub type NoiseSpread = fn(&Study) -> Option<Vec<f64>>;
 
 /// Where a peer's records come from.
 #[derive(Debug, Clone)]
@@ -129,7 +147,7 @@ pub struct Report {
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
     let study = &options.study;
     if study.moments().is_none() && study.privacy().is_none_or(|privacy| privacy.after() == Rho::ZERO) {
-        return run_stage(options, study, None, observe);
+        return run_stage(options, study, None, true, observe);
     }
     let (roster, me) = place(study, options)?;
     let clients = roster.names.len();
@@ -151,7 +169,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
             let map = Map::of(&options.state, &moments, study.name(), Box::new(follow));
             let next = map.next()?.map(|fitted| fitted.digest().whole());
             let later = Later { total: promised(study).plus(closing_cost), study: next };
-            let mut stage = run_stage(options, &Arc::new(moments), Some(later), observe)?;
+            let mut stage = run_stage(options, &Arc::new(moments), Some(later), true, observe)?;
             if stage.stopped {
                 stage.interrupted = true;
                 return Ok(stage);
@@ -161,18 +179,18 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         }
     };
     if unknown.is_none() {
-        return run_stage(options, &fitted, None, observe);
+        return run_stage(options, &fitted, None, false, observe);
     }
     let follow = |mean: &[f64], _: usize| Ok(fitted.closing(mean, clients).expect("it asks for a closing release"));
     let map = Map::of(&options.state, &fitted, format!("{}-closing", fitted.name()), Box::new(follow));
     let later = Later { total: closing_cost, study: map.next()?.map(|closing| closing.digest().whole()) };
-    let mut main = run_stage(options, &fitted, Some(later), observe)?;
+    let mut main = run_stage(options, &fitted, Some(later), study.moments().is_none(), observe)?;
     if main.stopped {
         main.interrupted = true;
         return Ok(main);
     }
     let closing = Arc::new(map.keep(&main.finals)?);
-    let last = run_stage(options, &closing, None, observe)?;
+    let last = run_stage(options, &closing, None, false, observe)?;
     if last.stopped {
         return Ok(Report { interrupted: true, ..main });
     }
@@ -200,11 +218,12 @@ fn place(study: &Study, options: &Options) -> Result<(Roster, usize), PeerError>
     Ok((roster, me))
 }
 
-/// Runs one study. `later` is what will be spent after it, for the same purpose.
+/// Runs one study. `later` is what will be spent after it, for the same purpose; `is_first` says that nothing was spent before it.
 fn run_stage(
     options: &Options,
     study: &Arc<Study>,
     later: Option<Later>,
+    is_first: bool,
     observe: &mut dyn FnMut(Update),
 ) -> Result<Report, PeerError> {
     let started = Instant::now();
@@ -221,8 +240,35 @@ fn run_stage(
     let (digest, noise, budget) = (*study.digest(), study.noise(), roster.budget(study, me, data.records()));
     let is_protected = noise.as_ref().is_some_and(|noise| study.is_protected_by(noise));
     let contents = state.contents()?;
-    let claim = Claim { budget: budget.as_ref(), later, is_protected, study: &digest.whole() };
-    let allowance = claim.allowance(options.limits, contents.as_ref())?;
+    let claim = Claim { budget: budget.as_ref(), later, is_protected, study: &digest.whole(), name: study.name() };
+    let policy = state.policy()?;
+    let allowances = [(policy, Stated::Policy), (options.limits, Stated::Option)]
+        .map(|(limits, stated)| claim.allowance(limits, stated, contents.as_ref()));
+    let [by_policy, by_option] = allowances;
+    let allowance = match (by_policy?, by_option?) {
+        (Some(a), Some(b)) => Some(a.at_most(b)),
+        (a, b) => a.or(b),
+    };
+    let is_known = |ledger: &Contents| ledger.runs.iter().any(|run| run.begin.study == digest.whole());
+    if is_first && !contents.as_ref().is_some_and(is_known) {
+        if !policy.large_delta {
+            let public = study.spec().public_records().filter(|records| !records.is_empty());
+            let mean = public.map(|all| all.iter().sum::<usize>() as f64 / all.len() as f64);
+            claim.check_delta(mean.map_or(records as f64, |mean| mean * roster.names.len() as f64))?;
+        }
+        let unusual = claim.unusual(options.study.privacy().and_then(|privacy| match privacy.budget() {
+            Budget::Epsilon(epsilon) => Some(epsilon.get()),
+            Budget::First(_) => None,
+        }));
+        let may_begin = match options.confirmed {
+            Confirmed::Yes => true,
+            Confirmed::No => false,
+            Confirmed::Ask(ask) => unusual.is_empty() || ask(&unusual),
+        };
+        if !unusual.is_empty() && !may_begin {
+            return Err(PeerError::Unconfirmed(unusual));
+        }
+    }
     let disk = state.disk(options.durable || is_protected)?;
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/ledger              what was spent; never edit, copy back or remove it. Locked by the one process that uses the folder
 //! DIR/mark-1, mark-2      how far the ledger is: a ledger that is shorter was cut off or replaced
+//! DIR/policy.toml         what the owner of the data allows, if the owner has said so
 //! DIR/NAME-HASH/          the result of one study
 //! ```
 //!
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use undertone_core::ledger::{Contents, Disk, PLACE, Place};
 
-use crate::{PeerError, StateError};
+use crate::{OwnerLimits, PeerError, StateError};
 
 /// A ledger on disk, with the marks beside it.
 #[derive(Debug)]
@@ -230,6 +231,7 @@ pub struct StateFolder {
 }
 
 const LEDGER: &str = "ledger";
+const POLICY: &str = "policy.toml";
 const MARKS: [&str; 2] = ["mark-1", "mark-2"];
 
 /// The name of the file that keeps what was planned for a study with this text; it is there before the ledger is.
@@ -264,7 +266,8 @@ impl StateFolder {
         let names: Vec<String> =
             entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
         let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
-        let expected = |name: &String| name == LEDGER || MARKS.contains(&name.as_str()) || is_planned(name);
+        let expected =
+            |name: &String| [LEDGER, POLICY, MARKS[0], MARKS[1]].contains(&name.as_str()) || is_planned(name);
         if is_new && !names.iter().all(expected) {
             return Err(wrong(path, StateError::NoLedger));
         }
@@ -295,6 +298,11 @@ impl StateFolder {
         Contents::read(&mut self.disk(false)?).map_err(|e| wrong(&self.path.join(LEDGER), e.into()))
     }
 
+    /// The owner's policy; one that limits nothing if there is none.
+    pub fn policy(&self) -> Result<OwnerLimits, PeerError> {
+        read_policy(&self.path)
+    }
+
     /// The folder for the result of a study, which is made when the ledger knows the study.
     pub fn results(&self, name: &str, study: &[u8; 32]) -> PathBuf {
         results_folder(&self.path, name, study)
@@ -308,6 +316,22 @@ pub(crate) fn results_folder(state: &Path, name: &str, study: &[u8; 32]) -> Path
     let hash = hex::encode(&study[..4]);
     let plain = plain.trim_matches('-');
     state.join(if plain.is_empty() { format!("study-{hash}") } else { format!("{plain}-{hash}") })
+}
+
+/// The owner's policy in a state folder; one that limits nothing if there is none.
+pub fn read_policy(folder: &Path) -> Result<OwnerLimits, PeerError> {
+    let path = folder.join(POLICY);
+    match fs::read_to_string(&path) {
+        Ok(text) => OwnerLimits::read(&text, &path.display().to_string()).map_err(PeerError::Policy),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(OwnerLimits::default()),
+        Err(source) => Err(PeerError::Io { path, what: "cannot be read", source }),
+    }
+}
+
+/// Writes the owner's policy to a state folder, which is made if there is none.
+pub fn write_policy(folder: &Path, policy: &OwnerLimits) -> Result<(), PeerError> {
+    make_folder(folder)?;
+    write_whole(&folder.join(POLICY), policy.to_toml().as_bytes())
 }
 
 /// The contents of the ledger in a state folder, without locking the folder; `None` if nothing was recorded yet.

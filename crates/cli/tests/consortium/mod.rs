@@ -115,7 +115,14 @@ impl Consortium {
         self.path(&format!("{}.log", self.names[k]))
     }
 
+    /// A peer that begins unusual studies too.
     pub fn command(&self, k: usize) -> Command {
+        let mut command = self.plain_command(k);
+        command.arg("--yes");
+        command
+    }
+
+    pub fn plain_command(&self, k: usize) -> Command {
         let mut command = undertone();
         command.current_dir(self.folder.path()).arg("peer").args(["--study", "study.toml"]);
         command.arg("--key").arg(format!("{}.key", self.names[k]));

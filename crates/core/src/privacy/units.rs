@@ -104,6 +104,12 @@ impl Spent {
         Self { rho, alone: rho }
     }
 
+    /// The smaller of each.
+    pub fn at_most(self, other: Self) -> Self {
+        let least = |a: Rho, b: Rho| if a <= b { a } else { b };
+        Self { rho: least(self.rho, other.rho), alone: least(self.alone, other.alone) }
+    }
+
     /// Both together.
     pub fn plus(self, other: Self) -> Self {
         Self { rho: self.rho.plus(other.rho), alone: self.alone.plus(other.alone) }

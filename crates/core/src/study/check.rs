@@ -15,6 +15,9 @@ use crate::regularizer::Regularizer;
 use crate::rule::{self, Rule};
 use crate::schema::{Column, ColumnKind, Missing, Scaling, Schema, same_number};
 
+/// A part of the check.
+type Check = fn(&StudySpec) -> Result<(), StudyError>;
+
 /// More features than this have more second derivatives than a release should hold.
 const MOST_INFERRED: usize = 200;
 
@@ -69,7 +72,7 @@ impl StudySpec {
     }
 
     /// The parts of the check that do not depend on the algorithm.
-    fn checks(&self) -> [fn(&Self) -> Result<(), StudyError>; 9] {
+    fn checks(&self) -> [Check; 9] {
         [
             Self::check_problem,
             Self::check_data,
