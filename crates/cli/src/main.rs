@@ -75,6 +75,8 @@ enum Failure {
     Input(String),
     /// The machine failed: exit code 1.
     Machine(String),
+    /// It ended, and the result is not to be relied on: exit code 3.
+    Result(String),
 }
 
 impl Failure {
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Input(message)) => (message, 2),
         Err(Failure::Machine(message)) => (message, 1),
+        Err(Failure::Result(message)) => (message, 3),
     };
     eprintln!("error: {message}");
     ExitCode::from(code)

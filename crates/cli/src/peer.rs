@@ -62,6 +62,10 @@ pub struct Arguments {
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true)]
     max_epsilon_alone: Option<f64>,
 
+    /// What to do if a party released different things to different peers: end without a model, or write one that says so. The exit code is 3 in both cases
+    #[arg(long, value_enum, default_value = "stop")]
+    on_conflict: OnConflict,
+
     /// Begin a study that is unusual, such as one with a large epsilon, without asking: for services
     #[arg(long)]
     yes: bool,
@@ -96,6 +100,14 @@ enum Loss {
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum OnConflict {
+    /// No model
+    Stop,
+    /// A model that says so
+    Mark,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum Log {
     /// Human-readable text
     Text,
@@ -120,7 +132,11 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// The error of a peer, with the matching exit code.
 pub fn failed(error: PeerError) -> Failure {
-    if error.is_input() { Failure::input(error) } else { Failure::machine(error) }
+    match () {
+        () if error.is_result() => Failure::Result(error.to_string()),
+        () if error.is_input() => Failure::input(error),
+        () => Failure::machine(error),
+    }
 }
 
 /// The study. Planning is done once: its choice is kept in the state folder, so that a restart uses it
@@ -188,6 +204,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             alone: arguments.max_epsilon_alone,
             ..OwnerLimits::default()
         },
+        marks_conflicts: arguments.on_conflict == OnConflict::Mark,
         confirmed: match (arguments.yes, std::io::stdin().is_terminal()) {
             (true, _) => Confirmed::Yes,
             (false, true) => Confirmed::Ask(ask),
@@ -222,7 +239,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             report.statement["rounds"]["done"], report.statement["rounds"]["of"]
         )));
     }
-    if json { print(&report.statement.to_string()) } else { print(&summary(&report)) }
+    if json {
+        print(&report.statement.to_string())?
+    } else {
+        print(&summary(&report))?
+    }
+    let accused = report.statement["released_two_things_in_one_round"].as_array().into_iter().flatten();
+    match accused.filter_map(Value::as_str).collect::<Vec<_>>()[..] {
+        [] => Ok(()),
+        ref names => Err(Failure::Result(format!(
+            "{} released two different things in one round: the model may differ from that of others; the evidence is in {}",
+            names.join(", "),
+            report.folder.display()
+        ))),
+    }
 }
 
 /// Asks whoever sits at the terminal.

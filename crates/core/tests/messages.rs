@@ -66,7 +66,12 @@ fn hello() -> Hello {
 #[test]
 fn frames_survive_the_journey() {
     assert_eq!(decode(hello().encode().bytes(), &LIMITS), Ok(Message::Hello(hello())));
-    assert_eq!(decode(done(true, false).bytes(), &LIMITS), Ok(Message::Done { complete: true, heard: false }));
+    let (round, frame) = (LIMITS.rounds, done(&LIMITS, true, false));
+    assert_eq!(decode(frame.bytes(), &LIMITS), Ok(Message::Done { round, complete: true, heard: false }));
+    // Of a peer that is not there yet, or of another version.
+    let early = [&[4, 1, 0], &(round - 1).to_le_bytes()[..]].concat();
+    assert_eq!(decode(&early, &LIMITS), Err(Malformed::OutOfStudy));
+    assert!(matches!(decode(&[4, 1, 0], &LIMITS), Err(Malformed::Size { .. })));
     let author = identity(1);
     let chain = Chain::new(&digest());
     let mut head = chain.start(&author.id());
@@ -143,7 +148,7 @@ fn each_kind_of_invalid_frame_is_refused() {
 fn two_million_invalid_frames() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut real: Vec<Vec<u8>> = frames(&identity(1), 0.5).iter().map(|s| s.frame().bytes().to_vec()).collect();
-    real.extend([hello().encode().bytes().to_vec(), done(true, false).bytes().to_vec()]);
+    real.extend([hello().encode().bytes().to_vec(), done(&LIMITS, true, false).bytes().to_vec()]);
     real.push(frames(&identity(1), 0.5)[79].as_final(1, &LIMITS).unwrap().bytes().to_vec());
     let (mut accepted, mut frame) = (0, Vec::new());
     for i in 0..2_000_000u32 {

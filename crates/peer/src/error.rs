@@ -49,6 +49,31 @@ pub enum PeerError {
     /// The study is unusual, and nobody has confirmed it.
     #[error("this study is unusual: {}. Nothing was sent; start again with --yes if it is meant", .0.join("; "))]
     Unconfirmed(Vec<String>),
+    /// A party released different things to different peers.
+    #[error(
+        "{} released two different things in one round, so what the others hold is not what this peer holds: there is no model. The evidence is in {}; with --on-conflict mark \
+         the model is written all the same and says so",
+        .parties.join(", "),
+        folder.display()
+    )]
+    TwoStories {
+        /// Who.
+        parties: Vec<String>,
+        /// Where the evidence is.
+        folder: PathBuf,
+    },
+    /// Too few parties are in the model for it to be the study's.
+    #[error(
+        "the last releases of {have} of {clients} parties are here, and a model of the study needs those of {needed}: there is no model. When the others are back, the same command goes on"
+    )]
+    NoQuorum {
+        /// How many are here.
+        have: usize,
+        /// How many are needed.
+        needed: usize,
+        /// How many parties there are.
+        clients: usize,
+    },
     /// The policy in the state folder cannot be read.
     #[error(transparent)]
     Policy(StudyError),
@@ -74,12 +99,18 @@ pub enum PeerError {
 }
 
 impl PeerError {
+    /// Whether the study ended, and its result is not to be relied on.
+    pub fn is_result(&self) -> bool {
+        matches!(self, Self::TwoStories { .. } | Self::NoQuorum { .. })
+    }
+
     /// Whether something that was given is wrong, so that the same command fails again until it is changed. Otherwise the
     /// machine failed.
     pub fn is_input(&self) -> bool {
         match self {
             Self::Roster(_) | Self::Study(_) | Self::Data(_) | Self::Limit(_) => true,
             Self::Unconfirmed(_) | Self::Policy(_) => true,
+            Self::TwoStories { .. } | Self::NoQuorum { .. } => false,
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
             Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),

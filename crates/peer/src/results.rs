@@ -40,9 +40,26 @@ pub(crate) struct Results<'a> {
     pub folder: &'a Path,
     /// What this peer keeps out of training.
     pub held: &'a Held,
+    /// Whether there is a model although a party contradicted itself.
+    pub marks_conflicts: bool,
 }
 
 impl Results<'_> {
+    /// Why what is here is not a model of the study, if it is not.
+    pub fn refused<D: Disk>(&self, node: &Node<D>) -> Option<PeerError> {
+        let accused = self.names_of(node.accused());
+        if !accused.is_empty() && !self.marks_conflicts {
+            return Some(PeerError::TwoStories { parties: accused, folder: self.folder.into() });
+        }
+        let (have, clients) = (node.finals().len(), self.roster.names.len());
+        let needed = clients / 2 + 1;
+        (have < needed).then_some(PeerError::NoQuorum { have, needed, clients })
+    }
+
+    fn names_of(&self, ids: Vec<u32>) -> Vec<String> {
+        ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect()
+    }
+
     /// Whether the study ends in a model. Moments and closing releases do not.
     pub fn is_model(&self) -> bool {
         let spec = self.study.spec();
@@ -51,12 +68,16 @@ impl Results<'_> {
 
     /// model.json, and the frames it is computed from. Of moments only these.
     pub fn write_model<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
-        if self.is_model() {
+        if self.is_model() && self.refused(node).is_none() {
             let finals = node.finals();
             let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
             let model = Model::new(self.study, mean(&flat, self.study.features()));
             let clients = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
-            let json = model.to_json(self.study, &Background { privacy: self.promised(), closed: None, clients });
+            let mut json = model.to_json(self.study, &Background { privacy: self.promised(), closed: None, clients });
+            let accused = self.names_of(node.accused());
+            if !accused.is_empty() {
+                json["made"]["released_two_things_in_one_round"] = json!(accused);
+            }
             write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
             self.write_own_scores(&model)?;
         }
@@ -131,8 +152,7 @@ impl Results<'_> {
     fn statement<D: Disk>(&self, node: &Node<D>, rehearsal: bool) -> Value {
         let ledger = node.ledger();
         let run = ledger.run();
-        let names =
-            |ids: Vec<u32>| ids.iter().map(|k| self.roster.names.get(*k as usize).into_owned()).collect::<Vec<_>>();
+        let names = |ids: Vec<u32>| self.names_of(ids);
         let total = ledger.contents().spent().filter(|_| self.study.privacy().is_some());
         let protected = run.begin.protected;
         let before = self.standardisation(ledger.contents());
@@ -157,6 +177,7 @@ impl Results<'_> {
             "expected_skill": self.study.spec().plan.as_ref().and_then(|plan| plan.skill),
             "overshoots": node.overshoots(),
             "dropped_neighbours": names(run.dropped.iter().map(|d| d.0).collect()),
+            "released_two_things_in_one_round": names(node.accused()),
             "missing_from_model": names(node.missing()),
             "clients_in_model": names(node.finals().iter().map(|f| f.0).collect()).len(),
             "clients": self.roster.names.len(),

@@ -42,6 +42,8 @@ pub struct Options {
     pub on_loss: OnLoss,
     /// What the owner of the data allows.
     pub limits: OwnerLimits,
+    /// Whether there is a model, which then says so, although a party released different things to different peers.
+    pub marks_conflicts: bool,
     /// Whether the owner has seen and confirmed what is unusual about the study, if anything is.
     pub confirmed: Confirmed,
     /// Whether noise that is not safe to release is accepted.
@@ -71,6 +73,7 @@ impl Options {
             on_loss: OnLoss::Wait,
             limits: OwnerLimits::default(),
             confirmed: Confirmed::No,
+            marks_conflicts: false,
             rehearsal: false,
             metrics: None,
             until_input_ends: false,
@@ -297,7 +300,9 @@ fn run_stage(
         round: node.round(),
         new_ledger: state.is_new,
     }));
-    let results = Results { study, whole: &options.study, roster: &roster, folder: &folder, held: &held };
+    let marks_conflicts = options.marks_conflicts;
+    let whole = &options.study;
+    let results = Results { study, whole, roster: &roster, folder: &folder, held: &held, marks_conflicts };
     let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, observe);
     let ended = conversation.run(transport, inputs);
     let node = conversation.end(ended.is_err());
@@ -307,6 +312,13 @@ fn run_stage(
             results.write_model(&node)?;
         }
         let statement = results.write_statement(&node, options.rehearsal)?;
+        // Interrupted, it may still become one.
+        if node.round() == study.rounds()
+            && !interrupted
+            && let Some(reason) = results.refused(&node)
+        {
+            return Err(reason);
+        }
         let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
         if results.is_model() && complete {
             let (names, statement, folder) = (&roster.names, &statement, &*folder);

@@ -5,7 +5,7 @@
 //! | 1 hello | the sender's study, its round, and the last frame it has from the receiver | fixed |
 //! | 2 round | w~_k(n) | 21 + 8 P, and 64 more where signed |
 //! | 3 final | the last release of some peer, forwarded | 101 + 8 P |
-//! | 4 done | the sender waits for no more last releases, because it has all or gave up | 3 |
+//! | 4 done | the sender has made its last release and waits for no more of others, because it has all or gave up | 7 |
 //!
 //! All numbers are little-endian. The connection identifies and authenticates the sender. A frame is decoded only if
 //! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
@@ -33,7 +33,7 @@ use crate::identity::{PublicId, TAG};
 use crate::study::{Limits, StudyDigest};
 
 /// The protocol version, which must be the same at both peers.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Frames of these rounds are signed: every one that this divides, and the last.
 pub const SIGN_EVERY: u32 = 64;
 /// The first bytes of a hello.
@@ -98,8 +98,10 @@ pub enum Message<'a> {
     Round(RoundFrame<'a>),
     /// w~_k(T) of some author, forwarded by the sender.
     Final(Final<'a>),
-    /// The sender waits for no more last releases.
+    /// The sender waits for no more last releases. It is believed only of a sender whose own last release is known.
     Done {
+        /// The last round that the sender has done.
+        round: u32,
         /// Whether it has them all.
         complete: bool,
         /// Whether it has received the same from the receiver.
@@ -243,7 +245,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         1 => HELLO,
         2 => 1 + 4 + payload + TAG + if limits.signs(round) { SIGNATURE } else { 0 },
         3 => 1 + 4 + HASH + payload + SIGNATURE,
-        4 => 3,
+        4 => 1 + 2 + 4,
         other => return Err(Malformed::Kind(other)),
     };
     // A hello of another version may have another length, and the version is the better answer.
@@ -266,7 +268,16 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         1 => decode_hello(&mut reader).map(Message::Hello),
         2 => decode_round(&mut reader, limits).map(Message::Round),
         3 => decode_final(&mut reader, limits).map(Message::Final),
-        _ => Ok(Message::Done { complete: flag(&mut reader)?, heard: flag(&mut reader)? }),
+        _ => {
+            let (complete, heard) = (flag(&mut reader)?, flag(&mut reader)?);
+            let round = reader.u32().ok_or(Malformed::Short)?;
+            // Nobody waits for last releases before the last round is done.
+            if round == limits.rounds {
+                Ok(Message::Done { round, complete, heard })
+            } else {
+                Err(Malformed::OutOfStudy)
+            }
+        }
     }
 }
 
@@ -340,7 +351,10 @@ impl Final<'_> {
     }
 }
 
-/// A done frame.
-pub fn done(complete: bool, heard: bool) -> Outgoing {
-    Outgoing(Arc::new([4, complete.into(), heard.into()]))
+/// A done frame of a peer that has done all rounds.
+pub fn done(limits: &Limits, complete: bool, heard: bool) -> Outgoing {
+    let mut w = ByteWriter::with_capacity(7);
+    w.bytes(&[4, complete.into(), heard.into()]);
+    w.u32(limits.rounds);
+    Outgoing(w.into_bytes().into())
 }

@@ -186,11 +186,15 @@ impl Finals {
         }
     }
 
-    /// A neighbour needs no more last releases.
-    pub fn handle_done(&mut self, peer: u32, complete: bool, knows: bool) {
+    /// A neighbour needs no more last releases. Returns why the connection is to be closed: it cannot be done before its own last release, which it sends first.
+    pub fn handle_done(&mut self, peer: u32, complete: bool, knows: bool) -> Option<String> {
+        if self.frames[peer as usize].is_none() {
+            return Some("done before its last release".into());
+        }
         if let Some(delivery) = self.deliveries.get_mut(&peer) {
             delivery.said = Some(Said { complete, knows });
         }
+        None
     }
 
     /// A neighbour has sent a hello, which asks for everything that it may be missing.
@@ -219,7 +223,7 @@ impl Finals {
     /// Sends every neighbour what it was not sent yet, and gives up or reports if it is time.
     ///
     /// To be called only when all rounds are done. `progress` is when something new last happened.
-    pub fn poll(&mut self, progress: Duration, links: &Links, effects: &mut Effects) {
+    pub fn poll(&mut self, limits: &Limits, progress: Duration, links: &Links, effects: &mut Effects) {
         self.handle_timeout(progress, effects);
         let is_settled = self.is_settled();
         let is_complete = self.is_complete();
@@ -233,7 +237,7 @@ impl Finals {
             }
             let received = delivery.is_done();
             if is_settled && delivery.sent_done != Some(received) {
-                effects.net.send(link, &done(is_complete, received));
+                effects.net.send(link, &done(limits, is_complete, received));
                 delivery.sent_done = Some(received);
             }
         }
@@ -277,6 +281,11 @@ impl Finals {
             OnLoss::Drop(patience) => 2 * patience + GRACE,
             OnLoss::Wait => Duration::MAX / 4,
         }
+    }
+
+    /// The authors that contradicted themselves.
+    pub fn accused(&self) -> impl Iterator<Item = u32> {
+        self.accused.iter().copied()
     }
 
     /// The result is on disk.

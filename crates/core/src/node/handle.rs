@@ -53,10 +53,7 @@ impl<D: Disk> Node<D> {
             Ok(_) if !connection.is_greeted => Some("a frame before the hello".into()),
             Ok(Message::Round(release)) => self.handle_release(peer, &release, frame, effects),
             Ok(Message::Final(last)) => self.handle_final(&last, frame, effects),
-            Ok(Message::Done { complete, heard }) => {
-                self.finals.handle_done(peer, complete, heard);
-                None
-            }
+            Ok(Message::Done { complete, heard, .. }) => self.finals.handle_done(peer, complete, heard),
             Err(malformed) => Some(malformed.to_string()),
         };
         if let Some(reason) = refused {
@@ -131,6 +128,14 @@ impl<D: Disk> Node<D> {
 
     /// Returns why the connection is to be closed, if it is.
     fn handle_final(&mut self, last: &Final, frame: &[u8], effects: &mut Effects) -> Option<String> {
+        if let Some(known) = self.rounds.contradicts(last) {
+            let first = [&known.head[..], &known.tag[..]].concat();
+            let round = self.context.limits.rounds;
+            let conflict = Conflict { author: last.author, round, first, second: frame.to_vec(), provable: false };
+            if last.verifies(&self.context.chain, self.context.id(last.author), round) {
+                self.finals.accuse(conflict, effects.news);
+            }
+        }
         match self.finals.handle_final(&self.context, last, frame, effects.news) {
             Ok(true) => self.progress = effects.now,
             Ok(false) => {}
@@ -194,7 +199,7 @@ impl<D: Disk> Node<D> {
             }
         }
         if self.are_rounds_done() {
-            self.finals.poll(self.progress, &self.links, effects);
+            self.finals.poll(&self.context.limits, self.progress, &self.links, effects);
         }
         Ok(())
     }

@@ -156,6 +156,11 @@ impl<D: Disk> Node<D> {
         self.finals.missing()
     }
 
+    /// The peers that were seen to release two different things in one round.
+    pub fn accused(&self) -> Vec<u32> {
+        self.finals.accused().collect()
+    }
+
     /// Whether neither this peer nor its neighbours need anything more.
     pub fn is_finished(&self, now: Duration) -> bool {
         self.finals.is_finished(now, self.progress, &self.links)

@@ -8,7 +8,7 @@ use super::edge::{Neighbour, Position, RoundEdge};
 use super::round::{Done, Inputs, Work};
 use crate::client::Cost;
 use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
-use crate::message::{Head, Hello, Outgoing, Receipt, RoundFrame};
+use crate::message::{Final, Head, Hello, Outgoing, Receipt, RoundFrame, next_head};
 use crate::swing::Swing;
 
 /// The state from which rounds are computed.
@@ -112,6 +112,18 @@ impl<D: Disk> Rounds<D> {
             Position::Gap => Received::Refused(format!("round {} without the earlier ones", release.round)),
             Position::Conflict(known) => Received::Conflict(known),
         }
+    }
+
+    /// The receipt of a neighbour's release that cannot come before, or be, this last release of it: the neighbour told others another story.
+    pub fn contradicts(&self, last: &Final) -> Option<Receipt> {
+        let rounds = self.ledger.run().begin.rounds;
+        let known = self.edges.get(&last.author)?.receipts().newest();
+        let expected = match rounds.checked_sub(known.round)? {
+            0 => next_head(&last.prior, rounds, last.payload.bytes()),
+            1 => last.prior,
+            _ => return None,
+        };
+        (known.head != expected).then_some(*known)
     }
 
     /// Whether every live edge has delivered what the next round needs.

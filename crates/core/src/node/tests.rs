@@ -227,7 +227,9 @@ fn a_peer_that_gave_up_can_still_become_complete() {
     let context = context();
     let (mut finals, links) = (Finals::new(&context), Links::new(&context, Duration::ZERO));
     let mut wire = Wire::default();
-    let mut poll = |finals: &mut Finals, seconds| at(seconds, &mut wire, |e| finals.poll(Duration::ZERO, &links, e)).1;
+    let mut poll = |finals: &mut Finals, seconds| {
+        at(seconds, &mut wire, |e| finals.poll(&context.limits, Duration::ZERO, &links, e)).1
+    };
     let mut news = Vec::new();
     finals.collect(0, last(&context, 0), &mut news);
     assert_eq!(poll(&mut finals, 1), []);
@@ -257,7 +259,7 @@ fn a_peer_leaves_when_its_neighbours_know_or_have_left() {
     (0..3).for_each(|k| finals.collect(k, last(&context, k), &mut news));
     let poll = |finals: &mut Finals, wire: &mut Wire, links: &Links| {
         wire.sent.clear();
-        let news = at(2, wire, |e| finals.poll(Duration::ZERO, links, e)).1;
+        let news = at(2, wire, |e| finals.poll(&context.limits, Duration::ZERO, links, e)).1;
         (wire.sent.len(), news)
     };
     assert_eq!(poll(&mut finals, &mut wire, &links), (6, vec![]), "three last releases to two neighbours");
@@ -318,4 +320,58 @@ fn studies_that_protect_nothing_are_refused() {
             refused(&study, rehearsal, "depends on the records without noise");
         }
     }
+}
+
+/// A neighbour cannot be done before its own last release: a peer that believed it would end without those that are late.
+#[test]
+fn done_is_believed_only_after_the_last_release_of_its_sender() {
+    let context = context();
+    let gave_up = |is_early: bool| {
+        let (mut finals, links) = (Finals::new(&context), Links::new(&context, Duration::ZERO));
+        let mut news = Vec::new();
+        finals.collect(0, last(&context, 0), &mut news);
+        if !is_early {
+            finals.collect(1, last(&context, 1), &mut news);
+        }
+        let refused = finals.handle_done(1, false, false);
+        let poll = |e: &mut Effects| finals.poll(&context.limits, Duration::ZERO, &links, e);
+        let news = at(11, &mut Wire::default(), poll).1;
+        (refused.is_some(), news.iter().any(|news| matches!(news, News::GaveUp(_))))
+    };
+    assert_eq!(gave_up(true), (true, false));
+    assert_eq!(gave_up(false), (false, true), "one that is done speaks for itself");
+}
+
+/// A peer that told this one another story, and withheld its last round from it, is seen when its last release comes from somebody else.
+#[test]
+fn a_last_release_of_another_story_is_seen() {
+    let context = context();
+    let mut rounds = Rounds::open(&context, MemoryDisk::default()).unwrap();
+    let (told, others) = (frames(&context, 1, &[1.0, 2.0]), frames(&context, 2, &[-3.0, 0.5]));
+    let last = |frames: &[(Head, Outgoing)]| {
+        let (prior, frame) = frames.last().expect("one for each round");
+        let release = release(&context, frame);
+        let signature = release.signature.expect("the last release is signed");
+        Final { author: 1, prior: *prior, payload: release.payload, signature }.encode()
+    };
+    let contradicts = |rounds: &Rounds<MemoryDisk>, frame: &Outgoing| {
+        let Ok(Message::Final(last)) = decode(frame.bytes(), &context.limits) else { panic!("a last release") };
+        assert!(last.verifies(&context.chain, context.id(1), ROUNDS));
+        rounds.contradicts(&last).is_some()
+    };
+    let (same, other) = (last(&told), last(&frames(&context, 1, &[9.0, 9.0])));
+    for round in 0..ROUNDS as usize {
+        // Two rounds before the end or earlier nothing can be compared.
+        let is_known = round as u32 + 1 >= ROUNDS;
+        assert_eq!(
+            (contradicts(&rounds, &same), contradicts(&rounds, &other)),
+            (false, is_known),
+            "after round {round}"
+        );
+        rounds.step(&context, true).unwrap();
+        for (peer, frames) in [(1, &told), (2, &others)] {
+            rounds.handle_release(&context, peer, &release(&context, &frames[round].1));
+        }
+    }
+    assert!(!contradicts(&rounds, &same) && contradicts(&rounds, &other));
 }
