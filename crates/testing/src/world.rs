@@ -116,6 +116,8 @@ struct Place {
     disk: SimDisk,
     starts: u32,
     ticking: Duration,
+    /// Whether it does nothing more, while its connections stay.
+    hangs: bool,
 }
 
 /// A function that is called with every frame that a node sends.
@@ -145,6 +147,7 @@ impl World {
             disk: SimDisk::new(seed ^ (k as u64) << 32, faults.crash),
             starts: 0,
             ticking: Duration::MAX,
+            hangs: false,
         };
         let mut world = Self {
             places: (0..count).map(place).collect(),
@@ -197,6 +200,11 @@ impl World {
         if self.places[node].node.take().is_some() {
             self.network.unplug(node);
         }
+    }
+
+    /// From now on a node does nothing, as one whose disk does not answer; its connections stay.
+    pub fn hang(&mut self, node: usize) {
+        self.places[node].hangs = true;
     }
 
     /// A node's disk, also when the node is down.
@@ -283,6 +291,9 @@ impl World {
 
     fn handle(&mut self, k: usize, event: Event) -> Result<(), (usize, Stop)> {
         let now = self.now();
+        if self.places[k].hangs {
+            return Ok(());
+        }
         let Some(node) = self.places[k].node.as_mut() else { return Ok(()) };
         let mut actions = std::mem::take(&mut self.actions);
         let mut result = node.handle(event, now, &mut Wire(&mut actions));

@@ -364,3 +364,38 @@ fn dropping_the_witness_does_not_let_old_states_noise_again() {
         }
     }
 }
+
+/// A node that hangs keeps its connections. Who waits for it says so, and drops it when patience ends; nodes that wait for others are not dropped with it.
+#[test]
+fn a_node_that_hangs_is_reported_and_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = study(folder.path(), 6, 40, ZCDP, RING, "squared");
+    for on_loss in [OnLoss::Drop(Duration::from_secs(5)), OnLoss::Wait] {
+        let mut cohort = cohort(&text);
+        cohort.noise = fresh_noise;
+        cohort.on_loss = on_loss;
+        let latency = (milliseconds(5), milliseconds(5));
+        let faults = Faults { latency, silence: Duration::from_secs(1), ..Faults::default() };
+        let mut world = World::new(cohort, faults, 1);
+        world.run_until(MINUTE, |w| w.node(2).is_some_and(|n| n.round() >= 8)).unwrap();
+        world.hang(2);
+        let others = |w: &World| [0, 1, 3, 4, 5].iter().all(|k| w.node(*k).is_some_and(|n| n.round() == 40));
+        let done = world.run_until(5 * MINUTE, others).unwrap();
+        let waited = |k: usize| world.news.iter().any(|n| *n == (k, News::Waiting(2)));
+        assert!(waited(1) && waited(3), "{on_loss:?}");
+        let dropped: Vec<(usize, u32)> = world
+            .news
+            .iter()
+            .filter_map(|(k, news)| match news {
+                News::Dropped { neighbour, theirs: false, .. } => Some((*k, *neighbour)),
+                _ => None,
+            })
+            .collect();
+        match on_loss {
+            OnLoss::Wait => assert!(!done && dropped.is_empty(), "{dropped:?}"),
+            OnLoss::Drop(_) => {
+                assert!(done && dropped.iter().all(|(_, n)| *n == 2) && dropped.len() == 2, "{dropped:?}")
+            }
+        }
+    }
+}

@@ -8,6 +8,8 @@ use super::{Link, News, OnLoss, REPORT};
 
 /// How long to wait before the same report is made again.
 const REPORT_AGAIN: Duration = Duration::from_secs(60);
+/// How long a connected neighbour that is waited for may be silent: one that waits itself asks more often.
+pub(super) const SILENCE: Duration = Duration::from_secs(20);
 /// The longest pause between two attempts to connect.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -53,6 +55,8 @@ pub(super) struct Presence {
     /// Whether it sent a valid hello to this process. Before that it may hold proof that the own state is old.
     has_answered: bool,
     condition: Condition,
+    /// When a frame last came from it.
+    heard: Duration,
     /// When it was last reported that this peer waits for it.
     reported: Option<Duration>,
     /// The last refusal that was reported, and when.
@@ -93,7 +97,13 @@ pub(super) struct Contact {
 
 impl Contact {
     pub fn new(id: u32, is_dialable: bool, now: Duration) -> Self {
-        let presence = Presence { has_answered: false, condition: Condition::Lost(now), reported: None, refused: None };
+        let presence = Presence {
+            has_answered: false,
+            condition: Condition::Lost(now),
+            heard: now,
+            reported: None,
+            refused: None,
+        };
         Self {
             id,
             is_dialable,
@@ -175,8 +185,17 @@ impl Contact {
         is_first
     }
 
-    /// Dials and reports if it is time. Returns whether patience with the neighbour is over.
-    pub fn handle_timeout(&mut self, on_loss: OnLoss, effects: &mut Effects) -> bool {
+    /// A frame came from the neighbour.
+    pub fn handle_frame(&mut self, now: Duration) {
+        if let EdgeState::Live(presence) = &mut self.edge {
+            presence.heard = now;
+        }
+    }
+
+    /// Dials and reports if it is time. Returns whether patience with the neighbour is over. `is_waited_for` says that the next round lacks its release.
+    ///
+    /// Patience is with what a neighbour does, not with its connection: one that hangs keeps its connection and says nothing.
+    pub fn handle_timeout(&mut self, on_loss: OnLoss, is_waited_for: bool, effects: &mut Effects) -> bool {
         let now = effects.now;
         if self.dial_at().is_some_and(|at| now >= at) {
             self.dial = Dial::UnderWay;
@@ -184,10 +203,13 @@ impl Contact {
         }
         let is_connected = self.is_connected();
         let EdgeState::Live(presence) = &mut self.edge else { return false };
-        if is_connected && !matches!(presence.condition, Condition::Distrusted(_)) {
-            return false;
-        }
-        let since = presence.condition.since().unwrap_or(now);
+        let since = match presence.condition {
+            Condition::Distrusted(since) => since,
+            Condition::Lost(since) if !is_connected => since,
+            _ if is_connected && is_waited_for && now >= presence.heard + SILENCE => presence.heard + SILENCE,
+            _ if is_connected => return false,
+            _ => now,
+        };
         if now >= presence.report_at(since) {
             presence.reported = Some(now);
             effects.news.push(News::Waiting(self.id));
@@ -200,9 +222,9 @@ impl Contact {
         if let Some(at) = self.dial_at() {
             deadline.add(at);
         }
-        if let EdgeState::Live(presence) = &self.edge
-            && let Some(since) = presence.condition.since()
-        {
+        if let EdgeState::Live(presence) = &self.edge {
+            let since = presence.condition.since().unwrap_or(presence.heard + SILENCE);
+            deadline.add(since);
             deadline.add(presence.report_at(since));
             if let OnLoss::Drop(patience) = on_loss {
                 deadline.add(since + patience);

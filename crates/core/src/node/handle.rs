@@ -48,6 +48,7 @@ impl<D: Disk> Node<D> {
         // Frames may still arrive on a connection that this side has closed.
         let Some(connection) = self.links.connection(link) else { return Ok(()) };
         let peer = connection.peer;
+        self.links.handle_frame(peer, effects.now);
         let refused = match decode(frame, &self.context.limits) {
             Ok(Message::Hello(hello)) => self.handle_hello(link, peer, &hello, effects)?,
             Ok(_) if !connection.is_greeted => Some("a frame before the hello".into()),
@@ -156,7 +157,8 @@ impl<D: Disk> Node<D> {
         }
         let roster = self.context.setup.roster.clone();
         for &peer in roster.graph.neighbours(self.context.setup.me) {
-            let is_overdue = self.links.handle_timeout(peer, effects);
+            let is_waited_for = !self.are_rounds_done() && self.rounds.waits_for(peer);
+            let is_overdue = self.links.handle_timeout(peer, is_waited_for, effects);
             // Before the first round nothing is lost by waiting, and peers do not all start at the same time.
             if is_overdue && self.rounds.round() > 0 && !self.are_rounds_done() {
                 self.drop_edge(peer, false, effects)?;

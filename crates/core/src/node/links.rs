@@ -100,8 +100,15 @@ impl Links {
     }
 
     /// Dials a neighbour and reports that it is waited for, if it is time. Returns whether its edge is to be dropped.
-    pub fn handle_timeout(&mut self, peer: u32, effects: &mut Effects) -> bool {
-        self.contacts.get_mut(&peer).is_some_and(|contact| contact.handle_timeout(self.on_loss, effects))
+    pub fn handle_timeout(&mut self, peer: u32, is_waited_for: bool, effects: &mut Effects) -> bool {
+        self.contacts.get_mut(&peer).is_some_and(|contact| contact.handle_timeout(self.on_loss, is_waited_for, effects))
+    }
+
+    /// A frame came from a neighbour.
+    pub fn handle_frame(&mut self, peer: u32, now: Duration) {
+        if let Some(contact) = self.contacts.get_mut(&peer) {
+            contact.handle_frame(now);
+        }
     }
 
     /// Connections on which no hello came in time.

@@ -131,6 +131,12 @@ impl<D: Disk> Rounds<D> {
         self.live().all(|(_, neighbour)| neighbour.round() >= self.round)
     }
 
+    /// Whether the next round lacks the release of a neighbour.
+    pub fn waits_for(&self, peer: u32) -> bool {
+        let edge = self.edges.get(&peer).and_then(RoundEdge::live);
+        edge.is_some_and(|neighbour| neighbour.round() < self.round)
+    }
+
     /// Computes the next round and records it. Returns what it cost. The records are not used unless it is known that the ledger `is_current`.
     pub fn step(&mut self, context: &Context, is_current: bool) -> Result<Cost, Stop> {
         let algorithm = context.setup.study.algorithm();

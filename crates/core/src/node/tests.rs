@@ -180,15 +180,15 @@ fn patience_runs_while_a_neighbour_is_distrusted() {
     let (mut wire, on_loss) = (Wire::default(), OnLoss::Drop(PATIENCE));
     let mut contact = Contact::new(1, true, Duration::ZERO);
     assert!(at(0, &mut wire, |e| contact.handle_hello(Link(7), true, e)).0);
-    assert_eq!(at(100, &mut wire, |e| contact.handle_timeout(on_loss, e)), (false, vec![]));
+    assert_eq!(at(100, &mut wire, |e| contact.handle_timeout(on_loss, false, e)), (false, vec![]));
     contact.distrust(Duration::from_secs(100));
     // A new connection alone does not restore trust.
     at(101, &mut wire, |e| contact.handle_hello(Link(8), true, e));
     assert_eq!(wire.closed, [Link(7)], "the older connection is closed");
-    assert_eq!(at(129, &mut wire, |e| contact.handle_timeout(on_loss, e)), (false, vec![News::Waiting(1)]));
-    assert!(at(130, &mut wire, |e| contact.handle_timeout(on_loss, e)).0);
+    assert_eq!(at(129, &mut wire, |e| contact.handle_timeout(on_loss, false, e)), (false, vec![News::Waiting(1)]));
+    assert!(at(130, &mut wire, |e| contact.handle_timeout(on_loss, false, e)).0);
     contact.trust();
-    assert!(!at(200, &mut wire, |e| contact.handle_timeout(on_loss, e)).0);
+    assert!(!at(200, &mut wire, |e| contact.handle_timeout(on_loss, false, e)).0);
 }
 
 #[test]
@@ -198,17 +198,17 @@ fn a_dropped_neighbour_is_dialled_until_it_knows() {
     assert!(!contact.has_answered() && !contact.give_notice());
     contact.drop_edge();
     assert!(contact.has_answered(), "no round waits for it");
-    at(0, &mut wire, |e| contact.handle_timeout(on_loss, e));
-    at(1, &mut wire, |e| contact.handle_timeout(on_loss, e));
+    at(0, &mut wire, |e| contact.handle_timeout(on_loss, false, e));
+    at(1, &mut wire, |e| contact.handle_timeout(on_loss, false, e));
     assert_eq!(wire.dialled, [1], "not while a dial is under way");
     contact.handle_unreachable(Duration::from_secs(2));
-    at(2, &mut wire, |e| contact.handle_timeout(on_loss, e));
+    at(2, &mut wire, |e| contact.handle_timeout(on_loss, false, e));
     assert_eq!(wire.dialled, [1, 1]);
     contact.handle_up(Duration::from_secs(2));
     assert!(contact.give_notice());
     let (link, news) = at(3, &mut wire, |e| contact.handle_down(Link(1), "closed".into(), Duration::ZERO, e));
     assert_eq!((link, news), (None, vec![]), "the end of a dropped edge is not reported");
-    at(100, &mut wire, |e| contact.handle_timeout(on_loss, e));
+    at(100, &mut wire, |e| contact.handle_timeout(on_loss, false, e));
     assert_eq!(wire.dialled, [1, 1]);
 }
 
