@@ -23,7 +23,7 @@ pub struct Estimate {
 /// A forest plot: one line per coefficient, with its interval, around zero. Every line has its own unit, so each is drawn relative to its own scale
 /// where `common` is false.
 pub fn forest(estimates: &[Estimate], caption: &str) -> String {
-    let (row, left, right) = (26.0, 190.0, 230.0);
+    let (row, left, right) = (26.0, 170.0, 290.0);
     let height = row * estimates.len() as f64 + 14.0;
     let (from, to) = (left, WIDTH - right);
     let mut out = open(WIDTH, height, caption);
