@@ -148,8 +148,22 @@ impl<'a, D: Disk> Conversation<'a, D> {
                 let address =
                     self.results.roster.addresses[*id as usize].as_deref().unwrap_or("none, it connects to this peer");
                 let reason = self.unreachable.get(id).map_or("", String::as_str);
-                let round = self.node.round();
-                tracing::warn!(neighbour = name(id), address, reason, round, "waiting for a neighbour");
+                let (round, (_, since)) = (self.node.round(), self.node.awaited());
+                let seconds = self.now().saturating_sub(since).as_secs();
+                match self.node.neighbours().any(|(peer, is_connected)| peer == *id && is_connected) {
+                    true => tracing::warn!(
+                        neighbour = name(id),
+                        round,
+                        seconds,
+                        "waiting for a neighbour that is connected and silent: it hangs, or its disk does"
+                    ),
+                    false if reason.is_empty() => {
+                        tracing::warn!(neighbour = name(id), address, round, seconds, "waiting for a neighbour")
+                    }
+                    false => {
+                        tracing::warn!(neighbour = name(id), address, reason, round, seconds, "waiting for a neighbour")
+                    }
+                }
             }
             News::Missing(ids) => {
                 let missing: Vec<String> = ids.iter().map(name).collect();
@@ -186,7 +200,11 @@ impl<'a, D: Disk> Conversation<'a, D> {
     fn standing(&self) -> Standing {
         let run = self.node.ledger().run();
         let spent = self.results.epsilon(run.spent.rho);
+        let (awaited, since) = self.node.awaited();
         Standing {
+            awaited: awaited.len(),
+            awaited_seconds: if awaited.is_empty() { 0.0 } else { self.now().saturating_sub(since).as_secs_f64() },
+            spent_alone: self.results.epsilon(run.spent.alone),
             round: self.node.round(),
             rounds: self.results.study.rounds(),
             neighbours: self.node.neighbours().count(),

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod conversation;
+mod disk_watch;
 mod error;
 pub mod keys;
 mod limit;

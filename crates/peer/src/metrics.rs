@@ -36,6 +36,10 @@ pub struct Metrics {
     spent: Number,
     remaining: Number,
     consensus: Number,
+    awaited: Count,
+    awaited_seconds: Number,
+    spent_alone: Number,
+    disk_seconds: Number,
     registry: Registry,
 }
 
@@ -58,6 +62,12 @@ pub struct Standing {
     pub remaining: f64,
     /// Distance to the neighbours.
     pub consensus: f64,
+    /// Neighbours whose release the next round lacks.
+    pub awaited: usize,
+    /// How long the last round was ago, in seconds, while some are.
+    pub awaited_seconds: f64,
+    /// Epsilon spent in this study if all others collude.
+    pub spent_alone: f64,
 }
 
 impl Default for Metrics {
@@ -78,6 +88,18 @@ impl Default for Metrics {
             spent: register(all, "epsilon_spent", "Epsilon spent in this study"),
             remaining: register(all, "epsilon_remaining", "Epsilon this study may still spend"),
             consensus: register(all, "consensus_distance", "Root mean square distance to the neighbours' releases"),
+            awaited: register(all, "neighbours_awaited", "Neighbours whose release the next round lacks"),
+            awaited_seconds: register(
+                all,
+                "awaited_seconds",
+                "How long the last round was ago while neighbours are awaited",
+            ),
+            spent_alone: register(
+                all,
+                "epsilon_spent_if_all_others_collude",
+                "Epsilon spent in this study if all others collude",
+            ),
+            disk_seconds: register(all, "disk_write_seconds", "How long the write that is under way has taken"),
             registry,
         }
     }
@@ -110,6 +132,13 @@ impl Metrics {
         self.spent.set(standing.spent);
         self.remaining.set(standing.remaining);
         self.consensus.set(standing.consensus);
+        self.awaited.set(standing.awaited as u64);
+        self.awaited_seconds.set(standing.awaited_seconds);
+        self.spent_alone.set(standing.spent_alone);
+    }
+
+    pub(crate) fn disk_waits(&self, seconds: f64) {
+        self.disk_seconds.set(seconds);
     }
 
     /// All metrics as text.
@@ -180,7 +209,11 @@ mod tests {
             spent: 0.25,
             remaining: 0.75,
             consensus: 1.5,
+            awaited: 1,
+            awaited_seconds: 12.5,
+            spent_alone: 0.5,
         });
+        metrics.disk_waits(6.5);
         let page = metrics.page();
         let values: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
@@ -198,6 +231,10 @@ mod tests {
                 "undertone_epsilon_spent 0.25",
                 "undertone_epsilon_remaining 0.75",
                 "undertone_consensus_distance 1.5",
+                "undertone_neighbours_awaited 1",
+                "undertone_awaited_seconds 12.5",
+                "undertone_epsilon_spent_if_all_others_collude 0.5",
+                "undertone_disk_write_seconds 6.5",
             ]
         );
         assert!(page.starts_with("# HELP undertone_round Last round done.\n# TYPE undertone_round gauge\n"), "{page}");

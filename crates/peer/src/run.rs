@@ -272,9 +272,9 @@ fn run_stage(
             return Err(PeerError::Unconfirmed(unusual));
         }
     }
-    let disk = state.disk(options.durable || is_protected)?;
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());
+    let disk = state.disk(options.durable || is_protected)?.watched(&metrics);
     let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, &metrics))?;
     let setup = NodeSetup {
         study: study.clone(),

@@ -12,10 +12,13 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use undertone_core::ledger::{Contents, Disk, PLACE, Place};
 
+use crate::disk_watch::DiskWatch;
+use crate::metrics::Metrics;
 use crate::{OwnerLimits, PeerError, StateError};
 
 /// A ledger on disk, with the marks beside it.
@@ -28,11 +31,18 @@ pub struct FileDisk {
     folder: Option<PathBuf>,
     marks: [Option<File>; 2],
     anchor: Option<Anchor>,
+    watch: Arc<DiskWatch>,
 }
 
 impl FileDisk {
     fn new(file: File, durable: bool, folder: Option<PathBuf>, anchor: Option<Anchor>) -> Self {
-        Self { file, durable, folder, marks: [None, None], anchor }
+        Self { file, durable, folder, marks: [None, None], anchor, watch: DiskWatch::new() }
+    }
+
+    /// Reports writes that hang.
+    pub(crate) fn watched(self, metrics: &Arc<Metrics>) -> Self {
+        self.watch.watch(metrics);
+        self
     }
 
     fn mark(&mut self, place: usize) -> io::Result<&File> {
@@ -57,8 +67,10 @@ impl Disk for FileDisk {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        write_all_at(&self.file, bytes, at)?;
-        if self.durable { self.file.sync_data() } else { Ok(()) }
+        self.watch.during(|| {
+            write_all_at(&self.file, bytes, at)?;
+            if self.durable { self.file.sync_data() } else { Ok(()) }
+        })
     }
 
     fn keeps_marks(&self) -> bool {

@@ -194,7 +194,7 @@ impl<D: Disk> Node<D> {
             let round = self.rounds.round();
             effects.news.push(if kind == Cost::Withheld { News::Withheld(round) } else { News::Round(round) });
             self.collect_own_final(effects.news);
-            self.progress = effects.now;
+            (self.progress, self.stepped) = (effects.now, effects.now);
             let frame = self.rounds.newest().expect("a step leaves one").frame();
             for link in self.links.live().filter_map(|(_, link)| link) {
                 effects.net.send(link, frame);

@@ -56,6 +56,8 @@ pub struct Node<D> {
     finals: Finals,
     /// When something new last arrived or was done.
     progress: Duration,
+    /// When the last round was done, or this process started.
+    stepped: Duration,
     news: Vec<News>,
 }
 
@@ -71,7 +73,7 @@ impl<D: Disk> Node<D> {
             links.resume_dropped(peer);
             finals.drop_edge(peer);
         }
-        let mut node = Self { context, rounds, links, finals, progress: now, news: Vec::new() };
+        let mut node = Self { context, rounds, links, finals, progress: now, stepped: now, news: Vec::new() };
         let mut news = Vec::new();
         node.collect_own_final(&mut news);
         node.finals.resume(&node.context, &known, &mut news);
@@ -134,6 +136,12 @@ impl<D: Disk> Node<D> {
     /// The neighbours whose edge is live, by ascending id, and whether each is connected.
     pub fn neighbours(&self) -> impl Iterator<Item = (u32, bool)> {
         self.links.live().map(|(id, link)| (id, link.is_some()))
+    }
+
+    /// The neighbours whose release the next round lacks, and since when it could have been computed with it.
+    pub fn awaited(&self) -> (Vec<u32>, Duration) {
+        let waits = |id: &u32| !self.are_rounds_done() && self.rounds.waits_for(*id);
+        (self.links.live().map(|(id, _)| id).filter(waits).collect(), self.stepped)
     }
 
     /// Whether the steps are too large: the points at which this process computed gradients swing to and fro.
