@@ -270,7 +270,9 @@ fn a_folder_from_a_backup_stops_the_peer() {
         for mut command in [consortium.command(0), show(&consortium.state(0))] {
             let output = command.output().unwrap();
             assert_eq!(output.status.code(), Some(2));
-            assert!(errors(&output).contains("records that were written to it"), "{}", errors(&output));
+            // What is left may hold all records, in a file that is too short.
+            let signs = ["records that were written to it", "the ledger is damaged at byte"];
+            assert!(signs.iter().any(|sign| errors(&output).contains(sign)), "{}", errors(&output));
         }
     }
     // An emptied folder is as bad.
