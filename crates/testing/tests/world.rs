@@ -381,7 +381,7 @@ fn a_node_that_hangs_is_reported_and_dropped() {
         world.hang(2);
         let others = |w: &World| [0, 1, 3, 4, 5].iter().all(|k| w.node(*k).is_some_and(|n| n.round() == 40));
         let done = world.run_until(5 * MINUTE, others).unwrap();
-        let waited = |k: usize| world.news.iter().any(|n| *n == (k, News::Waiting(2)));
+        let waited = |k: usize| world.news.contains(&(k, News::Waiting(2)));
         assert!(waited(1) && waited(3), "{on_loss:?}");
         let dropped: Vec<(usize, u32)> = world
             .news
