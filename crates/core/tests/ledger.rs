@@ -369,6 +369,13 @@ fn an_anchor_shows_that_a_folder_is_old() {
     for _ in 0..6 {
         backups.push((disk.content.borrow().0.clone(), disk.marks.borrow()[..2].to_vec()));
         step(&mut ledger, &mut resumed.last, 0.0).unwrap();
+        // At once, not only at the end: the anchor is written before the frame exists.
+        let restored = Fragile { anchored: true, ..Fragile::default() };
+        let (content, marks) = backups.last().unwrap();
+        restored.content.borrow_mut().0 = content.clone();
+        restored.marks.borrow_mut()[..2].clone_from_slice(marks);
+        restored.marks.borrow_mut()[2] = disk.marks.borrow()[2].clone();
+        assert!(matches!(Contents::read(&mut restored.clone()), Err(LedgerError::BehindAnchor { .. })));
     }
     for (round, (content, marks)) in backups.into_iter().enumerate() {
         let restored = Fragile { anchored: true, ..Fragile::default() };
