@@ -205,7 +205,7 @@ fn state_folders_are_private() {
 #[test]
 fn an_anchor_stops_a_restored_folder() {
     for command in [false, true] {
-        let consortium = Consortium::new(2, 400, "kind = \"complete\"", "secure");
+        let consortium = Consortium::new(2, 5000, "kind = \"complete\"", "secure");
         let anchor = match command {
             false => consortium.path("elsewhere").display().to_string(),
             true => {
