@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
 
-    /// What to do about a neighbour that is not connected
+    /// What to do about a neighbour that is not connected, or connected and silent
     #[arg(long, value_enum, default_value = "wait")]
     on_loss: Loss,
 

@@ -574,3 +574,24 @@ fn a_last_record_of_another_chain_is_not_accepted() {
     assert!(contents.torn && contents.runs[0].round == 5);
     assert!((contents.spent().unwrap().rho.get() - 6.0 * RHO).abs() < 1e-9, "its round is charged");
 }
+
+/// An anchor that is first named for a ledger with a past says nothing about that past, however often the peer starts: a restored folder must not make itself current.
+#[test]
+fn an_anchor_vouches_only_after_a_round_from_the_records() {
+    let disk = Fragile::default();
+    let (mut ledger, mut resumed) = enter(disk.clone(), 1).unwrap();
+    step(&mut ledger, &mut resumed.last, 0.0).unwrap();
+    drop(ledger);
+    let disk = Fragile { anchored: true, ..disk };
+    for _ in 0..3 {
+        let (mut ledger, _) = enter(disk.clone(), 1).unwrap();
+        assert!(!ledger.is_anchored());
+        ledger.drop_edge(1).unwrap();
+    }
+    assert!(disk.marks.borrow()[2].0.is_empty());
+    // A round from the records is made only when all neighbours of the last state have answered.
+    let (mut ledger, mut resumed) = enter(disk.clone(), 1).unwrap();
+    step(&mut ledger, &mut resumed.last, 0.0).unwrap();
+    drop(ledger);
+    assert!(enter(disk, 1).unwrap().0.is_anchored());
+}

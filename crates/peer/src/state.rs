@@ -7,7 +7,7 @@
 //! DIR/NAME-HASH/          the result of one study
 //! ```
 //!
-//! Nobody but the user who runs the peer can read any of it.
+//! All of it is readable by the owner of the process alone.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};

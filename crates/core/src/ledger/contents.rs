@@ -406,13 +406,14 @@ impl Contents {
             self.size += more as u64;
         }
         disk.write(self.end, &bytes).map_err(unwritten)?;
-        // A mark that a loss of power takes back is an older one. From time to time it is made to stay; that of a round that cost nothing need not go to the anchor.
+        // A mark that a loss of power takes back is an older one. From time to time it is made to stay. The anchor vouches for the ledger at the next start, so it is written for a
+        // round from the records, which is made only if the ledger is known to be current, and else only if it vouched for the ledger before.
         let (durable, anchored) = match &record {
             Record::Round(record) => {
                 let costs = !matches!(record.cost, Cost::Mixed | Cost::Withheld);
-                (record.round.is_multiple_of(MARK_EVERY) || self.is_last(record), costs || self.is_last(record))
+                (record.round.is_multiple_of(MARK_EVERY) || self.is_last(record), costs)
             }
-            _ => (true, true),
+            _ => (true, self.is_anchored),
         };
         self.apply(record, self.end).expect("a record made here is consistent with earlier ones");
         bytes.truncate(length);

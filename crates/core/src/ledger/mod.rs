@@ -305,7 +305,7 @@ impl<D: Disk> Ledger<D> {
     fn settle(&mut self) -> Result<(), LedgerError> {
         let at = self.contents.end - self.contents.last.len() as u64;
         self.disk.write(at, &self.contents.last).map_err(|e| LedgerError::Disk("written", e))?;
-        self.contents.mark(&mut self.disk, true, true)?;
+        self.contents.mark(&mut self.disk, true, self.contents.is_anchored)?;
         if self.contents.torn {
             let current = self.contents.current.map(|run| (run, &self.contents.runs[run as usize]));
             let charged = current.and_then(|(index, run)| Some((index, run.retired?, run.next)));

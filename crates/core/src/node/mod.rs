@@ -115,11 +115,6 @@ impl<D: Disk> Node<D> {
         self.rounds.released()
     }
 
-    /// Those that were neighbours when this process started and have not answered it. While there are any, and no anchor, records are not used.
-    pub fn owing_answers(&self) -> Vec<u32> {
-        self.links.owing_answers().collect()
-    }
-
     /// The ledger.
     pub fn ledger(&self) -> &Ledger<D> {
         self.rounds.ledger()
