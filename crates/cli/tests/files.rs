@@ -5,10 +5,10 @@ mod consortium;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use consortium::{Consortium, errors, numbers, simulate, undertone, wait};
+use consortium::{Consortium, Ended, errors, numbers, simulate, undertone, wait};
 
 fn run(folder: &Path, arguments: &[&str]) -> Output {
-    undertone().args(arguments).current_dir(folder).output().unwrap()
+    undertone().args(arguments).current_dir(folder).ended()
 }
 
 /// Exit code 2, nothing on standard output, one sentence that contains the given words.
@@ -156,7 +156,7 @@ fn a_peer_looks_at_its_file_before_planning() {
     let end = study.find("[privacy]").unwrap();
     let auto = format!("algorithm = \"auto\"\n{}{}", &study[..start], &study[end..]);
     std::fs::write(consortium.path("study.toml"), auto.replace("epsilon = 3.0", "phi1 = 0.01")).unwrap();
-    let peer = || consortium.command(0).args(["--rehearsal", "--log", "none"]).output().unwrap();
+    let peer = || consortium.command(0).args(["--rehearsal", "--log", "none"]).ended();
     assert_refused(&peer(), &[PLANNING]);
     std::fs::write(consortium.path("data/peer0.csv"), "a;b;y\n1;2;3\n").unwrap();
     assert_refused(&peer(), &["peer0.csv", "has no column \"a\"", "set data.csv.delimiter = \";\""]);

@@ -4,7 +4,7 @@ mod consortium;
 
 use std::path::Path;
 
-use consortium::{Consortium, errors, simulate, undertone, wait};
+use consortium::{Consortium, Ended, errors, simulate, undertone, wait};
 use serde_json::Value;
 
 /// A study with intervals, held-out records and a private score.
@@ -21,7 +21,7 @@ fn inferring(count: usize, noise: &str) -> Consortium {
 }
 
 fn ledger(folder: &Path, state: &Path) -> String {
-    let output = undertone().current_dir(folder).args(["ledger", "show"]).arg(state).output().unwrap();
+    let output = undertone().current_dir(folder).args(["ledger", "show"]).arg(state).ended();
     assert!(output.status.success(), "{}", errors(&output));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -82,7 +82,7 @@ fn the_closing_release_is_recorded_charged_and_made_once() {
 #[test]
 fn a_limit_counts_the_closing_release_too() {
     let consortium = inferring(3, "secure");
-    let output = consortium.command(0).args(["--max-epsilon", "39"]).output().unwrap();
+    let output = consortium.command(0).args(["--max-epsilon", "39"]).ended();
     assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
     assert!(errors(&output).contains("--max-epsilon"), "{}", errors(&output));
 }
@@ -117,7 +117,7 @@ fn what_cannot_have_intervals_is_refused_with_a_reason() {
         for set in sets {
             command.args(["--set", set]);
         }
-        let output = command.output().unwrap();
+        let output = command.ended();
         assert!(output.status.code() == Some(2) && errors(&output).contains(words), "{sets:?}: {}", errors(&output));
     };
     refused(&["problem.loss=\"absolute\""], "inference needs the density");
@@ -133,7 +133,7 @@ fn scores_and_predictions_from_files() {
     let consortium = inferring(2, "fast");
     simulate(&consortium, &["--data", "data"], "run");
     let run = |arguments: &[&str]| {
-        let output = undertone().current_dir(consortium.folder.path()).args(arguments).output().unwrap();
+        let output = undertone().current_dir(consortium.folder.path()).args(arguments).ended();
         assert!(output.status.success(), "{}", errors(&output));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -167,7 +167,7 @@ fn plan_says_how_wide_intervals_will_be() {
         for set in sets {
             command.args(["--set", set]);
         }
-        let output = command.output().unwrap();
+        let output = command.ended();
         assert!(output.status.success(), "{}", errors(&output));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -182,7 +182,7 @@ fn check_tells_all_problems_at_once() {
     let consortium = inferring(2, "fast");
     let check = |arguments: &[&str]| {
         let output =
-            undertone().current_dir(consortium.folder.path()).args(["check", "study.toml"]).args(arguments).output();
+            undertone().current_dir(consortium.folder.path()).args(["check", "study.toml"]).args(arguments).ended();
         let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
     };

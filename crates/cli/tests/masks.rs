@@ -2,7 +2,7 @@
 
 mod consortium;
 
-use consortium::{Consortium, distance, errors, numbers, simulate, undertone, until, wait};
+use consortium::{Consortium, Ended, distance, errors, numbers, simulate, undertone, until, wait};
 use serde_json::Value;
 
 /// Peers of which at most one is assumed to collude; masks, and a part of the budget for private means and spreads.
@@ -31,7 +31,7 @@ fn rehearsing_peers_and_simulator_agree_to_the_last_bit_with_masks() {
 #[test]
 fn masks_cancel_between_processes_and_both_epsilons_are_stated() {
     let consortium = masked(4, 800, "secure");
-    let refused = consortium.command(0).args(["--max-epsilon-alone", "4"]).output().unwrap();
+    let refused = consortium.command(0).args(["--max-epsilon-alone", "4"]).ended();
     assert_eq!(refused.status.code(), Some(2));
     let text = errors(&refused);
     assert!(text.contains("--max-epsilon-alone 4: ") && text.contains("if all others collude"), "{text}");
@@ -56,13 +56,13 @@ fn masks_cancel_between_processes_and_both_epsilons_are_stated() {
         // H theta = 2.7 times the rho.
         assert!(alone <= stated && alone > stated * (1.0 - 1e-5), "{alone} against {stated}");
         assert!(alone > 4.5 && alone < 6.5, "{alone}");
-        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(k)).output().unwrap();
+        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(k)).ended();
         let show: Value = serde_json::from_slice(&show.stdout).unwrap();
         assert!((show["epsilon"].as_f64().unwrap() / epsilon - 1.0).abs() < 1e-6, "{show}");
         assert!((show["epsilon_if_all_others_collude"].as_f64().unwrap() / alone - 1.0).abs() < 1e-6, "{show}");
         assert_eq!(show["studies"][1]["colluders"], 1);
     }
-    let table = undertone().args(["ledger", "show"]).arg(consortium.state(0)).output().unwrap();
+    let table = undertone().args(["ledger", "show"]).arg(consortium.state(0)).ended();
     assert!(String::from_utf8_lossy(&table.stdout).contains("if all others collude"));
     // The records are y = 2 + 0.5 a - 0.2 b, clamped.
     let (intercept, slopes) = (models[0]["intercept"].as_f64().unwrap(), &models[0]["coefficients"]);
@@ -100,8 +100,7 @@ fn only_own_noise_is_left_in_the_mean() {
 #[test]
 fn trust_is_checked_and_accounted_for_on_the_command_line() {
     let account = |more: &[&str]| {
-        let output =
-            undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).args(more).output().unwrap();
+        let output = undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).args(more).ended();
         match output.status.success() {
             true => Ok(serde_json::from_slice::<Value>(&output.stdout).unwrap()),
             false => Err(errors(&output)),
@@ -118,7 +117,7 @@ fn trust_is_checked_and_accounted_for_on_the_command_line() {
     let consortium = masked(4, 30, "secure");
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     std::fs::write(consortium.path("study.toml"), study.replace("colluders = 1", "colluders = 3")).unwrap();
-    let refused = consortium.command(0).output().unwrap();
+    let refused = consortium.command(0).ended();
     assert_eq!(refused.status.code(), Some(2));
     assert!(
         errors(&refused).contains("study.toml:") && errors(&refused).contains("write at most 2"),

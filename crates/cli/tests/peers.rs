@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use consortium::{Consortium, distance, errors, numbers, results, simulate, undertone, until, wait};
+use consortium::{Consortium, Ended, distance, errors, numbers, results, simulate, undertone, until, wait};
 use serde_json::Value;
 
 #[test]
@@ -38,7 +38,7 @@ fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
         let epsilon = statement["epsilon"].as_f64().unwrap();
         assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
     }
-    let show = undertone().args(["ledger", "show"]).arg(consortium.state(3)).output().unwrap();
+    let show = undertone().args(["ledger", "show"]).arg(consortium.state(3)).ended();
     let show = String::from_utf8(show.stdout).unwrap();
     assert!(show.contains("300 of 300") && show.contains("total: epsilon 3.000000 at delta 1e-5"), "{show}");
     let predicted = undertone()
@@ -46,8 +46,7 @@ fn ten_real_processes_agree_with_the_central_solution_within_the_noise() {
         .arg(results(&consortium.state(0)).join("model.json"))
         .arg("--data")
         .arg(consortium.path("data/peer0.csv"))
-        .output()
-        .unwrap();
+        .ended();
     let predictions = String::from_utf8_lossy(&predicted.stdout).lines().count();
     assert_eq!(predictions, 401, "{}", errors(&predicted));
 }
@@ -82,7 +81,7 @@ fn real_peers_release_fresh_noise_of_the_right_size() {
         // The second run knows nothing of the first.
         (0..2).for_each(|k| std::fs::remove_dir_all(consortium.state(k)).unwrap());
     }
-    let account = undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).output().unwrap();
+    let account = undertone().args(["account", "--epsilon", "1", "--delta", "1e-5", "--json"]).ended();
     let phi = serde_json::from_slice::<Value>(&account.stdout).unwrap()["phi_1"]["exact"].as_f64().unwrap();
     let sigma = 2.0 * 0.25 / 10.0 / (2.0 * phi).sqrt();
     for released in &runs {
@@ -103,7 +102,7 @@ fn peers_refuse_an_algorithm_whose_failure_depends_on_records() {
         let study =
             study.replace("name = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0", &format!("name = \"{name}\"\nrho = 0.3"));
         std::fs::write(consortium.path("study.toml"), study).unwrap();
-        let output = consortium.command(0).args(rehearsal).output().unwrap();
+        let output = consortium.command(0).args(rehearsal).ended();
         assert_eq!(output.status.code(), Some(2));
         assert!(errors(&output).contains("depends on the records without noise"), "{}", errors(&output));
     }
@@ -120,7 +119,7 @@ fn real_peers_and_simulator_agree_to_the_last_bit() {
         assert_eq!(model["coefficients"], expected["coefficients"]);
         assert_eq!(consortium.result(k, "statement.json")["protected"], false);
     }
-    let show = undertone().args(["ledger", "show"]).arg(consortium.state(0)).output().unwrap();
+    let show = undertone().args(["ledger", "show"]).arg(consortium.state(0)).ended();
     assert!(String::from_utf8(show.stdout).unwrap().contains("no bound"));
 }
 
@@ -229,11 +228,11 @@ fn an_anchor_stops_a_restored_folder() {
             child.wait().unwrap();
         });
         backup.iter().for_each(|(file, bytes)| std::fs::write(consortium.state(0).join(file), bytes).unwrap());
-        let output = consortium.command(0).args(["--anchor", &anchor]).output().unwrap();
+        let output = consortium.command(0).args(["--anchor", &anchor]).ended();
         assert_eq!(output.status.code(), Some(2));
         assert!(errors(&output).contains("the anchor knows"), "{}", errors(&output));
         // An anchor that cannot be written stops the peer before anything is sent.
-        let output = consortium.command(1).args(["--anchor", "/nowhere/at/all"]).output().unwrap();
+        let output = consortium.command(1).args(["--anchor", "/nowhere/at/all"]).ended();
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
         assert!(errors(&output).contains("/nowhere/at/all"), "{}", errors(&output));
     }
@@ -260,7 +259,7 @@ fn a_folder_from_a_backup_stops_the_peer() {
     let newest = FILES.map(read);
     // The whole folder: the neighbours show it.
     FILES.iter().zip(&backup).for_each(|(file, bytes)| write(file, bytes));
-    let output = consortium.command(0).output().unwrap();
+    let output = consortium.command(0).ended();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("restored from a backup"), "{}", errors(&output));
     // The ledger alone, cut off, or emptied: what is beside it shows it, also to whoever asks what was spent.
@@ -268,7 +267,7 @@ fn a_folder_from_a_backup_stops_the_peer() {
     for ledger in [&backup[0][..], &newest[0][..100], &newest[0][..newest[0].len() / 2], &[0; 4096]] {
         write("ledger", ledger);
         for mut command in [consortium.command(0), show(&consortium.state(0))] {
-            let output = command.output().unwrap();
+            let output = command.ended();
             assert_eq!(output.status.code(), Some(2));
             // What is left may hold all records, in a file that is too short.
             let signs = ["records that were written to it", "the ledger is damaged at byte"];
@@ -277,12 +276,12 @@ fn a_folder_from_a_backup_stops_the_peer() {
     }
     // An emptied folder is as bad.
     std::fs::remove_dir_all(consortium.state(0)).unwrap();
-    let output = consortium.command(0).output().unwrap();
+    let output = consortium.command(0).ended();
     assert!(errors(&output).contains("restored from a backup, copied, or emptied"), "{}", errors(&output));
     // A lost ledger among other files is detected before any neighbour is contacted.
     std::fs::create_dir_all(consortium.state(0).join("results")).unwrap();
     std::fs::remove_file(consortium.state(0).join("ledger")).unwrap();
-    let output = consortium.command(0).output().unwrap();
+    let output = consortium.command(0).ended();
     assert!(errors(&output).contains("holds files but no ledger"), "{}", errors(&output));
     children.iter_mut().skip(1).for_each(kill);
 }
@@ -292,7 +291,7 @@ fn one_process_per_folder() {
     let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
     let mut first = consortium.spawn(0, &[]);
     until("a start", || consortium.page(0).is_some());
-    let output = consortium.command(0).args(["--listen", "127.0.0.1:0"]).output().unwrap();
+    let output = consortium.command(0).args(["--listen", "127.0.0.1:0"]).ended();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("another process uses this state folder"), "{}", errors(&output));
     first.kill().unwrap();
@@ -307,7 +306,7 @@ fn a_full_disk_stops_the_peer_before_anything_is_sent() {
     {
         std::fs::create_dir_all(consortium.state(0)).unwrap();
         std::os::unix::fs::symlink("/dev/full", consortium.state(0).join("ledger")).unwrap();
-        let output = consortium.command(0).output().unwrap();
+        let output = consortium.command(0).ended();
         assert_eq!(output.status.code(), Some(1));
         assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
         std::fs::remove_dir_all(consortium.state(0)).unwrap();
@@ -322,8 +321,7 @@ fn a_full_disk_stops_the_peer_before_anything_is_sent() {
         .arg(command.get_program())
         .args(command.get_args())
         .stdin(Stdio::null())
-        .output()
-        .unwrap();
+        .ended();
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
     // The ledger agrees with what was sent: with free space the peer continues to the end.
@@ -340,7 +338,7 @@ fn a_disk_that_cannot_be_written_stops_the_peer() {
     {
         let mut command = undertone();
         command.current_dir(consortium.folder.path()).args(["peer", "--study", "study.toml", "--key", "peer0.key"]);
-        let output = command.args(["--data", "data/peer0.csv", "--state", "/proc/undertone"]).output().unwrap();
+        let output = command.args(["--data", "data/peer0.csv", "--state", "/proc/undertone"]).ended();
         assert_eq!(output.status.code(), Some(1));
         assert!(errors(&output).contains("the state folder cannot be made"), "{}", errors(&output));
     }
@@ -349,7 +347,7 @@ fn a_disk_that_cannot_be_written_stops_the_peer() {
     {
         std::fs::create_dir_all(consortium.state(0)).unwrap();
         std::os::unix::fs::symlink("/proc/version", consortium.state(0).join("ledger")).unwrap();
-        let output = consortium.command(0).output().unwrap();
+        let output = consortium.command(0).ended();
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
         assert!(errors(&output).contains("the ledger cannot be written"), "{}", errors(&output));
     }
@@ -361,7 +359,7 @@ fn a_start_that_fails_can_be_repeated() {
     let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = consortium.command(0).args(["--metrics", &address]).output().unwrap();
+    let output = consortium.command(0).args(["--metrics", &address]).ended();
     assert_eq!(output.status.code(), Some(1));
     assert!(errors(&output).contains(&format!("--metrics {address}")), "{}", errors(&output));
     wait(&consortium, &mut consortium.spawn_all(&[]));
@@ -371,19 +369,18 @@ fn a_start_that_fails_can_be_repeated() {
 fn unknown_keys_and_other_studies_are_refused_with_a_reason() {
     let consortium = Consortium::new(3, 10, "kind = \"ring\"", "secure");
     // A key that is not in the study does not even start.
-    let output = undertone().arg("keygen").arg(consortium.path("stranger.key")).output().unwrap();
+    let output = undertone().arg("keygen").arg(consortium.path("stranger.key")).ended();
     assert!(output.status.success());
     let mut command = undertone();
     command.current_dir(consortium.folder.path()).args(["peer", "--study", "study.toml", "--key", "stranger.key"]);
-    let output = command.args(["--data", "data/peer0.csv", "--state", "s"]).output().unwrap();
+    let output = command.args(["--data", "data/peer0.csv", "--state", "s"]).ended();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("is not in the study"), "{}", errors(&output));
     // A peer whose copy of the study differs in its budget and in a key.
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
-    let stranger = String::from_utf8(
-        undertone().args(["keygen", "--show"]).arg(consortium.path("stranger.key")).output().unwrap().stdout,
-    )
-    .unwrap();
+    let stranger =
+        String::from_utf8(undertone().args(["keygen", "--show"]).arg(consortium.path("stranger.key")).ended().stdout)
+            .unwrap();
     let own = study.lines().find(|l| l.starts_with("id = ")).unwrap();
     std::fs::write(consortium.path("study.toml"), study.replace("epsilon = 3.0", "epsilon = 4.0")).unwrap();
     let mut odd = consortium.spawn(0, &[]);
@@ -411,17 +408,17 @@ fn unknown_keys_and_other_studies_are_refused_with_a_reason() {
 #[test]
 fn a_limit_of_the_owner_is_kept() {
     let consortium = Consortium::new(2, 30, "kind = \"ring\"", "secure");
-    let refused = consortium.command(0).args(["--max-epsilon", "2.5"]).output().unwrap();
+    let refused = consortium.command(0).args(["--max-epsilon", "2.5"]).ended();
     assert_eq!(refused.status.code(), Some(2));
     assert!(errors(&refused).contains("would have spent epsilon 3.0000"), "{}", errors(&refused));
     wait(&consortium, &mut consortium.spawn_all(&["--max-epsilon", "3.5"]));
     // The next study with the same data counts what the first one spent.
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     std::fs::write(consortium.path("study.toml"), study.replace("\"trial\"", "\"second trial\"")).unwrap();
-    let refused = consortium.command(0).args(["--max-epsilon", "3.5"]).output().unwrap();
+    let refused = consortium.command(0).args(["--max-epsilon", "3.5"]).ended();
     assert!(errors(&refused).contains("with what it spent before"), "{}", errors(&refused));
     wait(&consortium, &mut consortium.spawn_all(&["--max-epsilon", "5"]));
-    let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(0)).output().unwrap();
+    let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(0)).ended();
     let show: Value = serde_json::from_slice(&show.stdout).unwrap();
     assert_eq!(show["studies"].as_array().unwrap().len(), 2);
     let total = show["epsilon"].as_f64().unwrap();
@@ -510,11 +507,11 @@ fn the_owners_policy_is_kept() {
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     let change = |from: &str, to: &str| std::fs::write(consortium.path("study.toml"), study.replace(from, to)).unwrap();
     let policy = |arguments: &[&str]| {
-        let output = undertone().arg("policy").arg(consortium.state(0)).args(arguments).output().unwrap();
+        let output = undertone().arg("policy").arg(consortium.state(0)).args(arguments).ended();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
     };
     let peer = |words: &str| {
-        let output = consortium.plain_command(0).output().unwrap();
+        let output = consortium.plain_command(0).ended();
         assert!(output.status.code() == Some(2) && errors(&output).contains(words), "{words}: {}", errors(&output));
     };
     assert!(policy(&[]).1.contains("no policy"));

@@ -2,7 +2,7 @@
 
 mod consortium;
 
-use consortium::{Consortium, errors, numbers, simulate, undertone, wait};
+use consortium::{Consortium, Ended, errors, numbers, simulate, undertone, wait};
 use serde_json::Value;
 
 const ZCDP: &str = "[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 2.0\n";
@@ -34,7 +34,7 @@ fn free_rounds_between_processes_match_the_simulator_and_the_ledger_shows_what_w
         assert_eq!(counts, [8, 52, 0]);
     }
     let ledger = |more: &[&str]| {
-        let output = undertone().args(["ledger", "show"]).arg(consortium.state(0)).args(more).output().unwrap();
+        let output = undertone().args(["ledger", "show"]).arg(consortium.state(0)).args(more).ended();
         assert!(output.status.success(), "{}", errors(&output));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -60,14 +60,14 @@ fn an_automatic_algorithm_is_the_same_at_every_peer_and_in_the_simulator() {
         // The kept file can choose nothing else.
         if k == 0 {
             std::fs::write(&kept, "privacy.epsilon=50\n").unwrap();
-            let output = consortium.command(0).arg("--rehearsal").output().unwrap();
+            let output = consortium.command(0).arg("--rehearsal").ended();
             assert!(errors(&output).contains("is not a choice of planning"), "{}", errors(&output));
         }
         let model = consortium.result(k, "model.json");
         assert_eq!(numbers(&model["made"]["scaled"]), numbers(&expected["made"]["scaled"]), "client {k}");
     }
     // The planned study is the one that was run.
-    let output = undertone().current_dir(consortium.folder.path()).args(["plan", "study.toml"]).output().unwrap();
+    let output = undertone().current_dir(consortium.folder.path()).args(["plan", "study.toml"]).ended();
     assert!(output.status.success(), "{}", errors(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     for part in [
@@ -91,9 +91,8 @@ fn plans_are_written_beside_the_study_and_over_nothing() {
                  privacy = { epsilon = 3, delta = 1e-5 }\n";
     std::fs::create_dir(folder.path().join("here")).unwrap();
     std::fs::write(folder.path().join("here/study.toml"), study).unwrap();
-    let plan = |more: &[&str]| {
-        undertone().current_dir(folder.path()).args(["plan", "here/study.toml"]).args(more).output().unwrap()
-    };
+    let plan =
+        |more: &[&str]| undertone().current_dir(folder.path()).args(["plan", "here/study.toml"]).args(more).ended();
     let output = plan(&["--json"]);
     assert!(output.status.success(), "{}", errors(&output));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -112,6 +111,6 @@ fn plans_are_written_beside_the_study_and_over_nothing() {
         assert!(errors(&output).contains(word), "{more:?}: {}", errors(&output));
         assert_eq!(output.status.code(), Some(2));
     }
-    let output = undertone().args(["plan", "missing.toml"]).output().unwrap();
+    let output = undertone().args(["plan", "missing.toml"]).ended();
     assert!(errors(&output).contains("check the path"));
 }

@@ -2,7 +2,7 @@
 
 mod consortium;
 
-use consortium::{Consortium, distance, errors, numbers, simulate, undertone, until, wait};
+use consortium::{Consortium, Ended, distance, errors, numbers, simulate, undertone, until, wait};
 use serde_json::Value;
 
 /// Peers whose study spends a part of its budget on private means and spreads first.
@@ -34,7 +34,7 @@ fn standardising_peers_and_simulator_agree_to_the_last_bit() {
 #[test]
 fn moments_are_recorded_charged_and_survive_a_kill() {
     let consortium = standardising(3, 1500, "secure");
-    let refused = consortium.command(0).args(["--max-epsilon", "2.9"]).output().unwrap();
+    let refused = consortium.command(0).args(["--max-epsilon", "2.9"]).ended();
     assert_eq!(refused.status.code(), Some(2));
     assert!(errors(&refused).contains("would have spent epsilon 3.0000"), "{}", errors(&refused));
     let mut children = consortium.spawn_all(&["--max-epsilon", "3"]);
@@ -53,7 +53,7 @@ fn moments_are_recorded_charged_and_survive_a_kill() {
         assert!((before.as_f64().unwrap() / rho.as_f64().unwrap() - 0.2).abs() < 1e-6, "{statement}");
         let epsilon = statement["epsilon"].as_f64().unwrap();
         assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
-        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(k)).output().unwrap();
+        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(k)).ended();
         let show: Value = serde_json::from_slice(&show.stdout).unwrap();
         assert_eq!(show["studies"].as_array().unwrap().len(), 2);
         assert!((show["epsilon"].as_f64().unwrap() / epsilon - 1.0).abs() < 1e-6, "{show}");
@@ -68,9 +68,9 @@ fn the_map_is_made_once() {
     let moments = std::fs::read_dir(consortium.state(0)).unwrap().map(|entry| entry.unwrap().path());
     let moments = moments.into_iter().find(|path| path.to_string_lossy().contains("trial-moments")).unwrap();
     assert!(!moments.join("model.json").exists(), "moments are no model");
-    let again = || consortium.command(0).output().unwrap();
+    let again = || consortium.command(0).ended();
     let studies = || {
-        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(0)).output().unwrap();
+        let show = undertone().args(["ledger", "show", "--json"]).arg(consortium.state(0)).ended();
         serde_json::from_slice::<Value>(&show.stdout).unwrap()["studies"].as_array().unwrap().len()
     };
     let output = again();
@@ -94,7 +94,7 @@ fn an_empty_target_is_refused_before_the_moments() {
     let (row, rest) = rest.split_once("\n").unwrap();
     let emptied = format!("{},", row.rsplit_once(',').unwrap().0);
     std::fs::write(consortium.path("data/peer0.csv"), format!("{head}\n{emptied}\n{rest}")).unwrap();
-    let output = consortium.command(0).output().unwrap();
+    let output = consortium.command(0).ended();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("peer0.csv:2: column \"y\": the cell is empty"), "{}", errors(&output));
     assert!(!consortium.state(0).exists(), "nothing was begun");
@@ -106,7 +106,7 @@ fn a_file_that_does_not_fit_is_refused_with_both_numbers() {
     let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     std::fs::write(consortium.path("study.toml"), study.replace("records = 400", "records = [400, 300]")).unwrap();
-    let output = consortium.command(1).output().unwrap();
+    let output = consortium.command(1).ended();
     assert_eq!(output.status.code(), Some(2));
     let text = errors(&output);
     assert!(text.contains("data.records is 300 for peer1") && text.contains("400 records"), "{text}");

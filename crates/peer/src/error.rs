@@ -112,7 +112,10 @@ impl PeerError {
             Self::Unconfirmed(_) | Self::Policy(_) => true,
             Self::TwoStories { .. } | Self::NoQuorum { .. } => false,
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
-            Self::State { source, .. } => !matches!(source, StateError::Io { .. } | StateError::LedgerUnwritable(_)),
+            Self::State { source, .. } => !matches!(
+                source,
+                StateError::Io { .. } | StateError::LedgerUnwritable(_) | StateError::AnchorUnwritable(_)
+            ),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
             // What is wrong with a ledger stays wrong; a disk may recover.
             Self::Stop(Stop::Ledger(error)) => !matches!(error, LedgerError::Disk(..)),
@@ -180,6 +183,11 @@ pub enum StateError {
     /// The ledger could not be opened for writing.
     #[error("cannot be opened for writing ({0}), and nothing is sent without being recorded; make it writable")]
     LedgerUnwritable(#[source] io::Error),
+    /// The file of the anchor could not be opened for writing.
+    #[error(
+        "the anchor cannot be opened for writing ({0}); make its folder reachable and writable, or name another place"
+    )]
+    AnchorUnwritable(#[source] io::Error),
     /// The ledger could not be opened for reading.
     #[error("cannot be read ({0}); give a state folder of a peer")]
     LedgerUnreadable(#[source] io::Error),

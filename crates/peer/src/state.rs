@@ -290,6 +290,10 @@ impl StateFolder {
             Err(TryLockError::WouldBlock) => return Err(wrong(path, StateError::InUse)),
             Err(TryLockError::Error(e)) => return Err(broken("cannot be locked", e)),
         }
+        // The anchor is first written with a round that uses records, which may be long after the start.
+        if let Some(Anchor::File(anchor)) = &anchor {
+            open_private(anchor).map_err(|e| wrong(anchor, StateError::AnchorUnwritable(e)))?;
+        }
         Ok(Self { path: path.into(), ledger, anchor, is_new })
     }
 

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -62,7 +63,7 @@ impl Consortium {
              [privacy]\nepsilon = 3.0\ndelta = 1e-5\nclip = 0.5\nnoise = \"{noise}\"\n"
         );
         for (k, name) in names.iter().enumerate() {
-            let output = undertone().arg("keygen").arg(folder.path().join(format!("{name}.key"))).output().unwrap();
+            let output = undertone().arg("keygen").arg(folder.path().join(format!("{name}.key"))).ended();
             assert!(output.status.success(), "{}", errors(&output));
             let id = String::from_utf8(output.stdout).unwrap();
             let address = free_address();
@@ -195,6 +196,27 @@ pub fn wait(consortium: &Consortium, children: &mut [Child]) {
     }
 }
 
+/// What a command that ends by itself printed, and how it ended. One that does not end within two minutes is killed.
+pub trait Ended {
+    fn ended(&mut self) -> Output;
+}
+
+impl Ended for Command {
+    fn ended(&mut self) -> Output {
+        let child = self.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let id = child.id();
+        let (done, waiting) = std::sync::mpsc::channel::<()>();
+        let guard = std::thread::spawn(move || {
+            let late = waiting.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout);
+            late && Command::new("kill").args(["-9", &id.to_string()]).status().is_ok()
+        });
+        let output = child.wait_with_output().unwrap();
+        drop(done);
+        assert!(!guard.join().unwrap(), "{self:?} does not end\n{}", errors(&output));
+        output
+    }
+}
+
 /// Waits until something holds.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let started = Instant::now();
@@ -217,8 +239,7 @@ pub fn simulate(consortium: &Consortium, more: &[&str], out: &str) -> Value {
         .current_dir(consortium.folder.path())
         .args(["simulate", "study.toml", "--out", out])
         .args(more)
-        .output()
-        .unwrap();
+        .ended();
     assert!(output.status.success(), "{}", errors(&output));
     let text = std::fs::read_to_string(consortium.path(out).join("model.json")).unwrap();
     serde_json::from_str(&text).unwrap()
