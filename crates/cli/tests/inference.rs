@@ -183,7 +183,6 @@ fn check_tells_all_problems_at_once() {
     let check = |arguments: &[&str]| {
         let output =
             undertone().current_dir(consortium.folder.path()).args(["check", "study.toml"]).args(arguments).ended();
-        let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned() + &errors(&output))
     };
     let (code, text) = check(&["--data", "data/peer0.csv"]);

@@ -29,14 +29,15 @@ pub struct FileDisk {
     durable: bool,
     /// The folder that holds the ledger; none for a ledger without marks.
     folder: Option<PathBuf>,
-    marks: [Option<File>; 2],
+    /// The marks, and what is known of others.
+    marks: [Option<File>; 3],
     anchor: Option<Anchor>,
     watch: Arc<DiskWatch>,
 }
 
 impl FileDisk {
     fn new(file: File, durable: bool, folder: Option<PathBuf>, anchor: Option<Anchor>) -> Self {
-        Self { file, durable, folder, marks: [None, None], anchor, watch: DiskWatch::new() }
+        Self { file, durable, folder, marks: [None, None, None], anchor, watch: DiskWatch::new() }
     }
 
     /// Reports writes that hang.
@@ -85,11 +86,12 @@ impl Disk for FileDisk {
         let name = match place {
             Place::First => MARKS[0],
             Place::Second => MARKS[1],
+            Place::Witness => MARKS[2],
             Place::Anchor => return self.anchor.as_ref().map_or(Ok(Vec::new()), Anchor::read),
         };
         let Some(folder) = &self.folder else { return Ok(Vec::new()) };
-        match File::open(folder.join(name)) {
-            Ok(file) => read_up_to(&file, 0, PLACE),
+        match fs::read(folder.join(name)) {
+            Ok(bytes) => Ok(bytes),
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
             Err(e) => Err(e),
         }
@@ -100,6 +102,7 @@ impl Disk for FileDisk {
         let file = match place {
             Place::First => self.mark(0)?,
             Place::Second => self.mark(1)?,
+            Place::Witness => self.mark(2)?,
             Place::Anchor => return self.anchor.as_ref().map_or(Ok(()), |anchor| anchor.write(at, bytes)),
         };
         write_all_at(file, bytes, at)?;
@@ -244,7 +247,7 @@ pub struct StateFolder {
 
 const LEDGER: &str = "ledger";
 const POLICY: &str = "policy.toml";
-const MARKS: [&str; 2] = ["mark-1", "mark-2"];
+const MARKS: [&str; 3] = ["mark-1", "mark-2", "witness"];
 
 /// The name of the file that keeps what was planned for a study with this text; it is there before the ledger is.
 pub fn planned_name(text: &[u8]) -> String {
@@ -279,7 +282,7 @@ impl StateFolder {
             entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
         let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
         let expected =
-            |name: &String| [LEDGER, POLICY, MARKS[0], MARKS[1]].contains(&name.as_str()) || is_planned(name);
+            |name: &String| [LEDGER, POLICY].iter().chain(&MARKS).any(|known| name == known) || is_planned(name);
         if is_new && !names.iter().all(expected) {
             return Err(wrong(path, StateError::NoLedger));
         }

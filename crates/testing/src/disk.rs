@@ -17,8 +17,8 @@ pub struct SimDisk(Rc<RefCell<Platter>>);
 #[derive(Debug)]
 struct Platter {
     content: MemoryDisk,
-    /// The marks beside the ledger, and the anchor, which is no part of a backup.
-    marks: [MemoryDisk; 3],
+    /// The marks beside the ledger, the anchor, which is no part of a backup, and what is known of others.
+    marks: [MemoryDisk; 4],
     anchored: bool,
     /// Probability that the node is killed in a write.
     crash: f64,
@@ -34,6 +34,8 @@ pub struct Backup {
     pub ledger: Vec<u8>,
     /// The marks beside it.
     pub marks: [Vec<u8>; 2],
+    /// What is known of others.
+    pub witness: Vec<u8>,
 }
 
 /// Bytes that are written together or not at all.
@@ -62,7 +64,8 @@ impl SimDisk {
     /// What survives of the folder: the ledger, and the marks beside it.
     pub fn backup(&self) -> Backup {
         let Platter { content, marks, .. } = &*self.0.borrow();
-        Backup { ledger: content.0.clone(), marks: [marks[0].0.clone(), marks[1].0.clone()] }
+        let [first, second, _, witness] = marks;
+        Backup { ledger: content.0.clone(), marks: [first.0.clone(), second.0.clone()], witness: witness.0.clone() }
     }
 
     /// Replaces the folder, as restoring a backup does.
@@ -70,7 +73,7 @@ impl SimDisk {
         let Platter { content, marks, .. } = &mut *self.0.borrow_mut();
         content.0 = backup.ledger;
         let [first, second] = backup.marks;
-        (marks[0].0, marks[1].0) = (first, second);
+        (marks[0].0, marks[1].0, marks[3].0) = (first, second, backup.witness);
     }
 
     /// From now on there is an anchor.
@@ -127,7 +130,7 @@ impl Disk for SimDisk {
         if *lying {
             return Ok(());
         }
-        let kept = match *crash > 0.0 && rng.random::<f64>() < *crash {
+        let kept = match *crash > 0.0 && !bytes.is_empty() && rng.random::<f64>() < *crash {
             true => rng.random_range(0..bytes.len()),
             false => bytes.len(),
         };

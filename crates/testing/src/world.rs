@@ -104,6 +104,7 @@ impl Cohort {
             allowance: self.allowance,
             finals: Vec::new(),
             time: self.clock.saturating_add(start.into()).max(0) as u64,
+            nonce: (me as u64) << 32 | u64::from(start),
         }
     }
 }

@@ -55,18 +55,18 @@ pub trait Disk {
         false
     }
 
-    /// What a place for a mark holds; empty if it holds nothing yet.
+    /// What a place holds; empty if it holds nothing yet.
     fn read_mark(&mut self, _place: Place) -> io::Result<Vec<u8>> {
         Ok(Vec::new())
     }
 
-    /// Writes to a place for a mark, which has [`PLACE`] bytes; if `durable`, returns when it will survive a loss of power.
+    /// Writes to a place; if `durable`, returns when it, and what was written there before, will survive a loss of power. A mark's place has [`PLACE`] bytes.
     fn write_mark(&mut self, _place: Place, _at: u64, _bytes: &[u8], _durable: bool) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Where a mark is kept.
+/// Where something is kept outside of the ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Beside the ledger.
@@ -75,6 +75,8 @@ pub enum Place {
     Second,
     /// Where the owner says.
     Anchor,
+    /// Beside the ledger: not a mark, but what this peer knows of others.
+    Witness,
 }
 
 impl Place {
@@ -314,6 +316,16 @@ impl<D: Disk> Ledger<D> {
             }
         }
         Ok(())
+    }
+
+    /// What this peer knew of others.
+    pub(crate) fn read_witness(&mut self) -> Result<Vec<u8>, LedgerError> {
+        self.disk.read_mark(Place::Witness).map_err(|e| LedgerError::Disk("read", e))
+    }
+
+    /// Writes what this peer knows of others; if `durable`, all of it will survive a loss of power.
+    pub(crate) fn write_witness(&mut self, at: u64, bytes: &[u8], durable: bool) -> Result<(), LedgerError> {
+        self.disk.write_mark(Place::Witness, at, bytes, durable).map_err(|e| LedgerError::Disk("written", e))
     }
 
     /// The last two releases of the current run.

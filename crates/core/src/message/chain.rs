@@ -1,6 +1,6 @@
 //! The chain of hashes over the releases of a peer, and what vouches for it.
 
-use super::{HASH, Head, Outgoing, Receipt, SIGNATURE};
+use super::{HASH, Head, Outgoing, Receipt, SIGNATURE, Session, SignedHead};
 use crate::bytes::ByteWriter;
 use crate::identity::{Identity, PublicId};
 use crate::study::{Limits, StudyDigest};
@@ -61,6 +61,22 @@ impl Chain {
         let signature = limits.signs(round).then(|| identity.sign(&vouched));
         w.bytes(signature.as_ref().map_or(&[], |s| &s[..]));
         (Outgoing(w.into_bytes().into()), Receipt { round, head, tag }, signature)
+    }
+
+    /// The chain of a peer up to a round, signed by it.
+    pub fn sign(&self, identity: &Identity, receipt: &Receipt) -> SignedHead {
+        let signature = identity.sign(&self.vouched(receipt.round, &receipt.head));
+        SignedHead { round: receipt.round, head: receipt.head, signature }
+    }
+
+    /// A session of a peer, with its tag.
+    pub fn session(&self, identity: &Identity, number: u64, nonce: u64) -> Session {
+        let mut text = [0; 17 + 32 + 16];
+        text[..17].copy_from_slice(b"undertone session");
+        text[17..49].copy_from_slice(&self.study);
+        text[49..57].copy_from_slice(&number.to_le_bytes());
+        text[57..].copy_from_slice(&nonce.to_le_bytes());
+        Session { number, nonce, tag: identity.tag(&text) }
     }
 
     /// Whether a receipt is for a frame of this peer.

@@ -2,23 +2,30 @@
 //!
 //! | kind | contents | bytes |
 //! |---|---|---|
-//! | 1 hello | the sender's study, its round, and the last frame it has from the receiver | fixed |
+//! | 1 hello | the sender's study, round and session, and what it knows of the receiver | fixed |
 //! | 2 round | w~_k(n) | 21 + 8 P, and 64 more where signed |
 //! | 3 final | the last release of some peer, forwarded | 101 + 8 P |
 //! | 4 done | the sender has made its last release and waits for no more of others, because it has all or gave up | 7 |
+//! | 5 head | how far the releases of some peer go and their hash, signed by it, forwarded | 105 |
 //!
 //! All numbers are little-endian. The connection identifies and authenticates the sender. A frame is decoded only if
 //! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
 //!
 //! **Signatures.** Every release of a peer extends a chain of hashes, c_n = H(c_(n-1), n, w~_k(n)). Every
-//! [`SIGN_EVERY`]th frame and the last one carry a signature of c_n, which therefore covers all frames up to it: a
+//! //! few frames ([`Limits::signs`]) carry a signature of c_n, which therefore covers all frames up to it: a
 //! peer that sends two neighbours different releases in any round must sign two different c_n soon after, and the two
 //! signatures together prove it to anyone. A signature costs more than all other work of a round; signing rarely makes
 //! this cost negligible.
 //!
+//! **Heads.** What was signed is passed on, from neighbour to neighbour, so that everybody knows how far everybody is: two stories of one peer meet during the study,
+//! and a peer whose state is old is told so by whomever it reaches. A peer also signs its newest c_n once a second.
+//!
 //! **Receipts.** Every frame carries a short tag that only its author can check. A neighbour returns it in its hello:
 //! a peer whose state folder was restored from a backup learns in this way, from a proof that no other peer can make,
 //! that it has already sent releases that are not in its ledger.
+//!
+//! **Sessions.** Every start of a peer has a number, one more than the last, and a random one. Others keep the newest and return it in their hellos, with a tag of its
+//! owner: of two copies of a state folder that run at the same time, one learns of the other.
 
 mod chain;
 
@@ -33,9 +40,11 @@ use crate::identity::{PublicId, TAG};
 use crate::study::{Limits, StudyDigest};
 
 /// The protocol version, which must be the same at both peers.
-pub const VERSION: u16 = 3;
-/// Frames of these rounds are signed: every one that this divides, and the last.
-pub const SIGN_EVERY: u32 = 64;
+pub const VERSION: u16 = 4;
+/// Frames of these rounds are signed, unless the study is short: every one that this divides, and the last.
+const SIGN_EVERY: u32 = 64;
+/// A study has at least so many signed rounds, if it has so many rounds.
+const SIGNED: u32 = 16;
 /// The first bytes of a hello.
 const MAGIC: [u8; 4] = *b"UNDT";
 /// Bytes of a signature.
@@ -57,9 +66,10 @@ impl Limits {
         1 + 4 + 8 * self.features + TAG + if self.signs(round) { SIGNATURE } else { 0 }
     }
 
-    /// Whether the frame of a round is signed.
+    /// Whether the frame of a round is signed: every 64th is, or every (T/16)th if that is less, and the last.
     pub fn signs(&self, round: u32) -> bool {
-        round > 0 && (round.is_multiple_of(SIGN_EVERY) || round == self.rounds)
+        let every = (self.rounds / SIGNED).clamp(1, SIGN_EVERY);
+        round > 0 && (round.is_multiple_of(every) || round == self.rounds)
     }
 }
 
@@ -74,6 +84,89 @@ pub struct Receipt {
     pub tag: [u8; TAG],
 }
 
+/// How far the releases of a peer go, signed by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignedHead {
+    /// The round; 0 if nothing is known.
+    pub round: u32,
+    /// The author's chain up to it.
+    pub head: Head,
+    /// The author's signature of both.
+    pub signature: [u8; SIGNATURE],
+}
+
+impl SignedHead {
+    /// Nothing is known.
+    pub const NONE: Self = Self { round: 0, head: [0; HASH], signature: [0; SIGNATURE] };
+    /// Bytes of one.
+    pub(crate) const SIZE: usize = 4 + HASH + SIGNATURE;
+
+    pub(crate) fn write(&self, w: &mut ByteWriter) {
+        w.u32(self.round);
+        w.bytes(&self.head);
+        w.bytes(&self.signature);
+    }
+
+    pub(crate) fn read(reader: &mut ByteReader) -> Option<Self> {
+        Some(Self { round: reader.u32()?, head: reader.array()?, signature: reader.array()? })
+    }
+
+    /// The frame that passes it on.
+    pub fn frame(&self, author: u32) -> Outgoing {
+        let mut w = ByteWriter::with_capacity(1 + 4 + Self::SIZE);
+        w.u8(5);
+        w.u32(author);
+        self.write(&mut w);
+        Outgoing(w.into_bytes().into())
+    }
+}
+
+/// One start of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Session {
+    /// How often it was started in this study; 0 if nothing is known.
+    pub number: u64,
+    /// A random number: two copies of a state folder have the same `number`.
+    pub nonce: u64,
+    /// The peer's own tag of both.
+    pub tag: [u8; TAG],
+}
+
+impl Session {
+    /// Bytes of one.
+    pub(crate) const SIZE: usize = 8 + 8 + TAG;
+
+    pub(crate) fn write(&self, w: &mut ByteWriter) {
+        w.bytes(&self.number.to_le_bytes());
+        w.bytes(&self.nonce.to_le_bytes());
+        w.bytes(&self.tag);
+    }
+
+    pub(crate) fn read(reader: &mut ByteReader) -> Option<Self> {
+        Some(Self { number: reader.u64()?, nonce: reader.u64()?, tag: reader.array()? })
+    }
+
+    /// Whether a peer that has had `other` must not be in this session: `other` is a later start, or one of another copy.
+    pub fn is_superseded_by(&self, other: &Self) -> bool {
+        other.number > self.number || (other.number == self.number && other.nonce != self.nonce)
+    }
+}
+
+impl Receipt {
+    /// Bytes of one.
+    pub(crate) const SIZE: usize = 4 + HASH + TAG;
+
+    pub(crate) fn write(&self, w: &mut ByteWriter) {
+        w.u32(self.round);
+        w.bytes(&self.head);
+        w.bytes(&self.tag);
+    }
+
+    pub(crate) fn read(reader: &mut ByteReader) -> Option<Self> {
+        Some(Self { round: reader.u32()?, head: reader.array()?, tag: reader.array()? })
+    }
+}
+
 /// The first frame on a connection, in both directions. Sent again, it asks for whatever is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
@@ -81,13 +174,29 @@ pub struct Hello {
     pub study: StudyDigest,
     /// The sender's last round.
     pub round: u32,
+    /// This start of the sender.
+    pub session: Session,
     /// The last frame that the sender has from the receiver.
     pub receipt: Receipt,
+    /// The last frame that the sender was ever shown by the receiver, before it was restarted perhaps.
+    pub shown: Receipt,
+    /// The newest signed head of the receiver that the sender knows.
+    pub head: SignedHead,
+    /// The newest session of the receiver that the sender knows.
+    pub yours: Session,
     /// Whether the sender has dropped this edge.
     pub dropped: bool,
 }
 
-const HELLO: usize = 1 + MAGIC.len() + 2 + StudyDigest::SIZE + 4 + (4 + HASH + TAG) + 1;
+const HELLO: usize = 1
+    + MAGIC.len()
+    + 2
+    + StudyDigest::SIZE
+    + 4
+    + 2 * Session::SIZE
+    + 2 * Receipt::SIZE
+    + SignedHead::SIZE
+    + 1;
 
 /// A frame, decoded and within its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -106,6 +215,13 @@ pub enum Message<'a> {
         complete: bool,
         /// Whether it has received the same from the receiver.
         heard: bool,
+    },
+    /// How far the releases of some author go, forwarded by the sender.
+    Head {
+        /// The author.
+        author: u32,
+        /// What it signed.
+        head: SignedHead,
     },
 }
 
@@ -246,6 +362,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         2 => 1 + 4 + payload + TAG + if limits.signs(round) { SIGNATURE } else { 0 },
         3 => 1 + 4 + HASH + payload + SIGNATURE,
         4 => 1 + 2 + 4,
+        5 => 1 + 4 + SignedHead::SIZE,
         other => return Err(Malformed::Kind(other)),
     };
     // A hello of another version may have another length, and the version is the better answer.
@@ -268,6 +385,14 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         1 => decode_hello(&mut reader).map(Message::Hello),
         2 => decode_round(&mut reader, limits).map(Message::Round),
         3 => decode_final(&mut reader, limits).map(Message::Final),
+        5 => {
+            let author = reader.u32().ok_or(Malformed::Short)?;
+            let head = SignedHead::read(&mut reader).ok_or(Malformed::Short)?;
+            if author as usize >= limits.clients || head.round == 0 || head.round > limits.rounds {
+                return Err(Malformed::OutOfStudy);
+            }
+            Ok(Message::Head { author, head })
+        }
         _ => {
             let (complete, heard) = (flag(&mut reader)?, flag(&mut reader)?);
             let round = reader.u32().ok_or(Malformed::Short)?;
@@ -285,8 +410,10 @@ fn decode_hello(reader: &mut ByteReader) -> Result<Hello, Malformed> {
     let hello = (|| {
         reader.take(MAGIC.len() + 2)?;
         let (study, round) = (StudyDigest::from_bytes(&reader.array()?), reader.u32()?);
-        let receipt = Receipt { round: reader.u32()?, head: reader.array()?, tag: reader.array()? };
-        Some(Hello { study, round, receipt, dropped: false })
+        let session = Session::read(reader)?;
+        let (receipt, shown) = (Receipt::read(reader)?, Receipt::read(reader)?);
+        let (head, yours) = (SignedHead::read(reader)?, Session::read(reader)?);
+        Some(Hello { study, round, session, receipt, shown, head, yours, dropped: false })
     })();
     Ok(Hello { dropped: flag(reader)?, ..hello.ok_or(Malformed::Short)? })
 }
@@ -324,9 +451,11 @@ impl Hello {
         w.bytes(&VERSION.to_le_bytes());
         w.bytes(self.study.as_bytes());
         w.u32(self.round);
-        w.u32(self.receipt.round);
-        w.bytes(&self.receipt.head);
-        w.bytes(&self.receipt.tag);
+        self.session.write(&mut w);
+        self.receipt.write(&mut w);
+        self.shown.write(&mut w);
+        self.head.write(&mut w);
+        self.yours.write(&mut w);
         w.u8(self.dropped.into());
         Outgoing(w.into_bytes().into())
     }
@@ -344,10 +473,15 @@ impl Final<'_> {
         Outgoing(w.into_bytes().into())
     }
 
+    /// The author's chain up to it, with its signature, which may be wrong.
+    pub fn signed_head(&self, rounds: u32) -> SignedHead {
+        let head = next_head(&self.prior, rounds, self.payload.0);
+        SignedHead { round: rounds, head, signature: self.signature }
+    }
+
     /// Whether its author signed it.
     pub fn verifies(&self, chain: &Chain, author: &PublicId, rounds: u32) -> bool {
-        let head = next_head(&self.prior, rounds, self.payload.0);
-        author.verifies(&chain.vouched(rounds, &head), &self.signature)
+        chain.verifies(author, rounds, &self.signed_head(rounds).head, &self.signature)
     }
 }
 

@@ -39,8 +39,13 @@ pub(super) enum Position {
     Known,
     /// Releases before it are missing.
     Gap,
-    /// It differs from the known release of the same round. This is the receipt for the known one.
-    Conflict(Receipt),
+    /// It differs from the known release of the same round.
+    Conflict {
+        /// The author's chain up to the known one.
+        known: Head,
+        /// The author's chain up to this one.
+        other: Head,
+    },
 }
 
 /// The receipts for the newest release of a neighbour and for the one before it.
@@ -77,7 +82,8 @@ impl Receipts {
         } else if release.round > newest.round {
             Position::Gap
         } else if release.round == newest.round && before.round + 1 == newest.round {
-            if receipt(&before.head).head == newest.head { Position::Known } else { Position::Conflict(*newest) }
+            let other = receipt(&before.head).head;
+            if other == newest.head { Position::Known } else { Position::Conflict { known: newest.head, other } }
         } else {
             Position::Known
         }

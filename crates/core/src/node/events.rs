@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::SetupError;
 use crate::client::RoundError;
 use crate::ledger::LedgerError;
-use crate::message::Outgoing;
+use crate::message::{Head, Outgoing, SignedHead};
 
 /// A connection, numbered by the transport; numbers are not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,19 +103,43 @@ pub enum News {
     Serving(Vec<u32>),
 }
 
-/// Two different releases of one author for one round.
-#[derive(Debug, Clone, PartialEq)]
+/// Two different stories of one author: two chains of releases up to one round.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The author.
     pub author: u32,
     /// The round.
     pub round: u32,
-    /// What was known before: a frame, or the chain and tag of one.
-    pub first: Vec<u8>,
-    /// The frame that differs.
-    pub second: Vec<u8>,
-    /// Whether both carry signatures, so that others can check them.
-    pub provable: bool,
+    /// What was known before, and what differs from it.
+    pub stories: [Story; 2],
+}
+
+impl Conflict {
+    /// Whether both stories are signed, so that anybody can check them.
+    pub fn is_provable(&self) -> bool {
+        self.stories.iter().all(|story| story.signature.is_some())
+    }
+}
+
+/// A chain of releases, as one of its readers knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Story {
+    /// Its hash.
+    pub head: Head,
+    /// The author's signature of it, if it came with one.
+    pub signature: Option<[u8; 64]>,
+}
+
+impl From<SignedHead> for Story {
+    fn from(head: SignedHead) -> Self {
+        Self { head: head.head, signature: Some(head.signature) }
+    }
+}
+
+impl From<Head> for Story {
+    fn from(head: Head) -> Self {
+        Self { head, signature: None }
+    }
 }
 
 /// What a node can cause while it handles one event.
@@ -175,6 +199,19 @@ pub enum Stop {
         neighbour: String,
         /// The round.
         round: u32,
+    },
+    /// A later start of this peer, or a copy of it, has talked to another.
+    #[error(
+        "{other} has talked to session {theirs} of this peer, and this is session {own}: the state folder was restored from a backup, or a copy of it is or was \
+         running. Restore the newest folder and run it once"
+    )]
+    Copied {
+        /// The peer that holds the proof.
+        other: String,
+        /// The session that it talked to.
+        theirs: u64,
+        /// This one.
+        own: u64,
     },
     /// Every edge was dropped.
     #[error("no neighbour is left: every edge of this peer was dropped, so it cannot learn anything more")]

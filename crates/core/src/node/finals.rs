@@ -3,7 +3,7 @@
 //! The model is the mean of all last releases. They are public already, each is signed by its author, and every peer
 //! checks each once, so it does not matter which peer passes them on. All peers end with the same model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::context::Context;
@@ -88,8 +88,8 @@ pub(super) struct Finals {
     on_loss: OnLoss,
     /// How long to stay online for others when everything is done.
     linger: Duration,
-    /// Authors that contradicted themselves. Each is reported once.
-    accused: BTreeSet<u32>,
+    /// Authors that contradicted themselves, and whether that can be proven to others.
+    accused: BTreeMap<u32, bool>,
     /// The neighbours with a live edge.
     deliveries: BTreeMap<u32, Delivery>,
 }
@@ -104,7 +104,7 @@ impl Finals {
             result: ResultState::Unsaved,
             on_loss: context.setup.on_loss,
             linger: LINGER,
-            accused: BTreeSet::new(),
+            accused: BTreeMap::new(),
             deliveries: context.neighbours().iter().map(|&id| (id, delivery.clone())).collect(),
         }
     }
@@ -165,25 +165,29 @@ impl Finals {
         }
         if let Some(known) = known {
             // Two valid signatures of one author for one round. The neighbour that passed this on did nothing wrong.
-            let conflict = Conflict {
-                author: last.author,
-                round: context.limits.rounds,
-                first: known.bytes().to_vec(),
-                second: frame.to_vec(),
-                provable: true,
-            };
-            self.accuse(conflict, news);
+            let round = context.limits.rounds;
+            if let Ok(Message::Final(known)) = decode(known.bytes(), &context.limits) {
+                let stories = [known.signed_head(round).into(), last.signed_head(round).into()];
+                self.accuse(Conflict { author: last.author, round, stories }, news);
+            }
             return Ok(false);
         }
         self.collect(last.author, last.encode(), news);
         Ok(true)
     }
 
-    /// Reports an author with two different releases, once.
-    pub fn accuse(&mut self, conflict: Conflict, news: &mut Vec<News>) {
-        if self.accused.insert(conflict.author) {
+    /// Reports an author with two stories: once, and once more when they can be proven. Returns whether this is news.
+    pub fn accuse(&mut self, conflict: Conflict, news: &mut Vec<News>) -> bool {
+        let is_provable = conflict.is_provable();
+        let known = self.accused.insert(conflict.author, is_provable);
+        let is_news = known.is_none_or(|was_provable| is_provable && !was_provable);
+        if known == Some(true) {
+            self.accused.insert(conflict.author, true);
+        }
+        if is_news {
             news.push(News::Conflict(conflict));
         }
+        is_news
     }
 
     /// A neighbour needs no more last releases. Returns why the connection is to be closed: it cannot be done before its own last release, which it sends first.
@@ -285,7 +289,7 @@ impl Finals {
 
     /// The authors that contradicted themselves.
     pub fn accused(&self) -> impl Iterator<Item = u32> {
-        self.accused.iter().copied()
+        self.accused.keys().copied()
     }
 
     /// The result is on disk.

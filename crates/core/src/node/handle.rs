@@ -2,15 +2,16 @@
 
 use super::events::Effects;
 use super::rounds::Received;
+use super::witness::Learned;
 use super::{Conflict, Event, Link, News, Node, Stop};
 use crate::client::Cost;
 use crate::ledger::Disk;
-use crate::message::{Final, Hello, Message, RoundFrame, decode};
+use crate::message::{Final, Hello, Message, RoundFrame, SignedHead, decode};
 
 impl<D: Disk> Node<D> {
     pub(super) fn route(&mut self, event: Event, effects: &mut Effects) -> Result<(), Stop> {
         match event {
-            Event::Up { link, peer } => self.handle_up(link, peer, effects),
+            Event::Up { link, peer } => self.handle_up(link, peer, effects)?,
             Event::Frame { link, frame } => self.handle_frame(link, frame, effects)?,
             Event::Down { link, reason } => self.handle_down(link, reason, effects),
             Event::Unreachable { peer, .. } => self.links.handle_unreachable(peer, effects.now),
@@ -20,15 +21,18 @@ impl<D: Disk> Node<D> {
         self.advance(effects)
     }
 
-    fn handle_up(&mut self, link: Link, peer: u32, effects: &mut Effects) {
-        if !self.links.is_neighbour(peer) {
-            effects.net.close(link, "not a neighbour in this study");
-            return;
-        }
+    fn handle_up(&mut self, link: Link, peer: u32, effects: &mut Effects) -> Result<(), Stop> {
         if let Some(oldest) = self.links.handle_up(link, peer, effects.now) {
             self.close(oldest, "too many connections", effects);
         }
-        effects.net.send(link, &self.rounds.hello(&self.context, peer).encode());
+        self.greet(link, peer, effects)
+    }
+
+    /// Sends a hello. What it acknowledges is durable.
+    fn greet(&mut self, link: Link, peer: u32, effects: &mut Effects) -> Result<(), Stop> {
+        self.witness.sync(self.rounds.ledger_mut())?;
+        effects.net.send(link, &self.rounds.hello(&self.context, peer, &self.witness).encode());
+        Ok(())
     }
 
     fn handle_down(&mut self, link: Link, reason: String, effects: &mut Effects) {
@@ -52,9 +56,10 @@ impl<D: Disk> Node<D> {
         let refused = match decode(frame, &self.context.limits) {
             Ok(Message::Hello(hello)) => self.handle_hello(link, peer, &hello, effects)?,
             Ok(_) if !connection.is_greeted => Some("a frame before the hello".into()),
-            Ok(Message::Round(release)) => self.handle_release(peer, &release, frame, effects),
+            Ok(Message::Round(release)) => self.handle_release(peer, &release, effects)?,
             Ok(Message::Final(last)) => self.handle_final(&last, frame, effects),
             Ok(Message::Done { complete, heard, .. }) => self.finals.handle_done(peer, complete, heard),
+            Ok(Message::Head { author, head }) => self.handle_head(peer, author, head, effects)?,
             Err(malformed) => Some(malformed.to_string()),
         };
         if let Some(reason) = refused {
@@ -78,8 +83,22 @@ impl<D: Disk> Node<D> {
         if !differences.is_empty() {
             return Ok(Some(format!("the two studies differ in: {}", differences.join(", "))));
         }
-        if let Some(reason) = self.rounds.check_receipt(&self.context, peer, &hello.receipt)? {
+        if let Some(reason) = self.check_proofs(peer, hello)? {
             return Ok(Some(reason));
+        }
+        let (_, _, known) = self.witness.of(peer);
+        if hello.session.is_superseded_by(&known) {
+            return Ok(Some(format!("session {} after session {} of another copy", hello.session.number, known.number)));
+        }
+        if self.witness.keep_session(self.rounds.ledger_mut(), peer, hello.session, effects.now)? {
+            // What an earlier start, or a copy, still sends does not count.
+            for old in self.links.others(link) {
+                self.close(old, "a later session of this peer", effects);
+            }
+        }
+        if !self.links.is_neighbour(peer) {
+            self.links.handle_answer(peer);
+            return Ok(Some("asked and answered".into()));
         }
         let is_dropped = self.links.give_notice(peer);
         if is_dropped || hello.dropped {
@@ -97,7 +116,90 @@ impl<D: Disk> Node<D> {
         let is_first = self.links.handle_hello(link, effects);
         self.finals.handle_hello(peer, is_first);
         frames.for_each(|frame| effects.net.send(link, frame));
+        if is_first {
+            let heads = self.witness.heads().filter(|(author, _)| *author != peer);
+            heads.for_each(|(author, head)| effects.net.send(link, &head.frame(author)));
+        }
         Ok(None)
+    }
+
+    /// Stops if a hello proves that this peer's state is old, or that a copy of it runs. Returns why the connection is to be closed, if it is.
+    fn check_proofs(&self, peer: u32, hello: &Hello) -> Result<Option<String>, Stop> {
+        for receipt in [&hello.receipt, &hello.shown] {
+            if let Some(reason) = self.rounds.check_receipt(&self.context, peer, receipt)? {
+                return Ok(Some(reason));
+            }
+        }
+        if let Some(reason) = self.rounds.check_head(&self.context, peer, &hello.head)? {
+            return Ok(Some(reason));
+        }
+        let (own, theirs) = (self.witness.session(), &hello.yours);
+        if theirs.number > 0 && own.is_superseded_by(theirs) {
+            let made = self.context.chain.session(&self.context.setup.identity, theirs.number, theirs.nonce);
+            if made != *theirs {
+                return Ok(Some("a session that this peer never had".into()));
+            }
+            let other = self.context.setup.roster.names.get(peer as usize).into_owned();
+            return Err(Stop::Copied { other, theirs: theirs.number, own: own.number });
+        }
+        Ok(None)
+    }
+
+    /// A neighbour passes on how far somebody is. Returns why the connection is to be closed, if it is.
+    fn handle_head(
+        &mut self,
+        from: u32,
+        author: u32,
+        head: SignedHead,
+        effects: &mut Effects,
+    ) -> Result<Option<String>, Stop> {
+        if author == self.context.me() {
+            return self.rounds.check_head(&self.context, from, &head);
+        }
+        // Nobody is further ahead of anybody than there are peers between them.
+        let is_possible = head.round <= self.rounds.round().saturating_add(self.context.limits.clients as u32);
+        if self.witness.knows(author, &head) || !is_possible {
+            return Ok(None);
+        }
+        if !self.context.chain.verifies(self.context.id(author), head.round, &head.head, &head.signature) {
+            return Ok(Some("a head with a wrong signature".into()));
+        }
+        if let Some(known) = self.rounds.differs(author, &head) {
+            let conflict = Conflict { author, round: head.round, stories: [known.into(), head.into()] };
+            self.finals.accuse(conflict, effects.news);
+        }
+        self.learn(author, head, from, effects)?;
+        Ok(None)
+    }
+
+    /// Keeps what an author has signed, and passes it on if it is new.
+    fn learn(&mut self, author: u32, head: SignedHead, from: u32, effects: &mut Effects) -> Result<(), Stop> {
+        let is_common = self.context.limits.signs(head.round);
+        match self.witness.learn(self.rounds.ledger_mut(), author, head, is_common, effects.now)? {
+            Learned::Known => {}
+            Learned::New => self.pass_on(author, &head, Some(from), effects),
+            Learned::Conflict(first) => {
+                let conflict = Conflict { author, round: head.round, stories: [first.into(), head.into()] };
+                if self.finals.accuse(conflict, effects.news) {
+                    self.pass_on(author, &first, None, effects);
+                    self.pass_on(author, &head, None, effects);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a head to all neighbours but its author and the one that it came from. The author's own neighbours know how far it is, and need only those of rounds in which
+    /// two stories must differ.
+    fn pass_on(&self, author: u32, head: &SignedHead, from: Option<u32>, effects: &mut Effects) {
+        let frame = head.frame(author);
+        let is_common = self.context.limits.signs(head.round);
+        let theirs = self.context.setup.roster.graph.neighbours(author as usize);
+        for (peer, link) in self.links.live().filter_map(|(peer, link)| Some((peer, link?))) {
+            if peer != author && Some(peer) != from && (is_common || theirs.binary_search(&peer).is_err()) {
+                effects.net.send(link, &frame);
+            }
+        }
     }
 
     /// Returns why the connection is to be closed, if it is.
@@ -105,37 +207,42 @@ impl<D: Disk> Node<D> {
         &mut self,
         peer: u32,
         release: &RoundFrame,
-        frame: &[u8],
         effects: &mut Effects,
-    ) -> Option<String> {
-        match self.rounds.handle_release(&self.context, peer, release) {
-            Received::New { prior } => {
+    ) -> Result<Option<String>, Stop> {
+        let shown = *self.witness.receipt(peer);
+        match self.rounds.handle_release(&self.context, peer, release, &shown) {
+            Received::New { prior, receipt } => {
+                self.witness.keep_receipt(self.rounds.ledger_mut(), peer, receipt, effects.now)?;
                 self.links.trust(peer);
                 self.finals.handle_release(&self.context.limits, peer, prior, release, effects.news);
                 self.progress = effects.now;
-                None
+                if let Some(signature) = release.signature {
+                    let head = SignedHead { round: receipt.round, head: receipt.head, signature };
+                    self.learn(peer, head, peer, effects)?;
+                }
+                Ok(None)
             }
-            Received::Known => None,
-            Received::Conflict(known) => {
-                let first = [&known.head[..], &known.tag[..]].concat();
-                let conflict =
-                    Conflict { author: peer, round: release.round, first, second: frame.to_vec(), provable: false };
+            Received::Known => Ok(None),
+            Received::Conflict { known, other } => {
+                let conflict = Conflict { author: peer, round: release.round, stories: [known.into(), other.into()] };
                 self.finals.accuse(conflict, effects.news);
-                Some(format!("a second, different release of round {}", release.round))
+                if let Some(signature) = release.signature
+                    && self.context.chain.verifies(self.context.id(peer), release.round, &other, &signature)
+                {
+                    self.learn(peer, SignedHead { round: release.round, head: other, signature }, peer, effects)?;
+                }
+                Ok(Some(format!("a second, different release of round {}", release.round)))
             }
-            Received::Refused(reason) => Some(reason),
+            Received::Refused(reason) => Ok(Some(reason)),
         }
     }
 
     /// Returns why the connection is to be closed, if it is.
     fn handle_final(&mut self, last: &Final, frame: &[u8], effects: &mut Effects) -> Option<String> {
-        if let Some(known) = self.rounds.contradicts(last) {
-            let first = [&known.head[..], &known.tag[..]].concat();
-            let round = self.context.limits.rounds;
-            let conflict = Conflict { author: last.author, round, first, second: frame.to_vec(), provable: false };
-            if last.verifies(&self.context.chain, self.context.id(last.author), round) {
-                self.finals.accuse(conflict, effects.news);
-            }
+        if let Some(conflict) = self.rounds.contradicts(last)
+            && last.verifies(&self.context.chain, self.context.id(last.author), self.context.limits.rounds)
+        {
+            self.finals.accuse(conflict, effects.news);
         }
         match self.finals.handle_final(&self.context, last, frame, effects.news) {
             Ok(true) => self.progress = effects.now,
@@ -153,7 +260,14 @@ impl<D: Disk> Node<D> {
             self.handle_down(link, reason.into(), effects);
         }
         for (peer, link) in self.links.poll_stalled(self.progress, effects.now) {
-            effects.net.send(link, &self.rounds.hello(&self.context, peer).encode());
+            self.greet(link, peer, effects)?;
+        }
+        self.links.poll_asked().into_iter().for_each(|peer| effects.net.dial(peer));
+        self.witness.handle_timeout(self.rounds.ledger_mut(), effects.now)?;
+        if let Some(receipt) = self.rounds.newest().map(|sealed| *sealed.receipt()).filter(|_| self.signable() > 0)
+            && let Some(head) = self.witness.sign(&self.context, &receipt, effects.now)
+        {
+            self.pass_on(self.context.me(), &head, None, effects);
         }
         let roster = self.context.setup.roster.clone();
         for &peer in roster.graph.neighbours(self.context.setup.me) {
@@ -181,6 +295,12 @@ impl<D: Disk> Node<D> {
         if !self.are_rounds_done() && self.rounds.degree() == 0 { Err(Stop::Alone) } else { Ok(()) }
     }
 
+    /// The round of the own newest release if it is to be signed from time to time: neighbours hold receipts, others would know nothing of it. Else 0.
+    pub(super) fn signable(&self) -> u32 {
+        let has_others = self.context.neighbours().len() + 1 < self.context.limits.clients;
+        if has_others { self.rounds.round() } else { 0 }
+    }
+
     pub(super) fn are_rounds_done(&self) -> bool {
         self.rounds.round() == self.context.limits.rounds
     }
@@ -188,8 +308,12 @@ impl<D: Disk> Node<D> {
     /// Computes every round that can be computed, and then what comes after the last.
     fn advance(&mut self, effects: &mut Effects) -> Result<(), Stop> {
         while !self.are_rounds_done() && self.rounds.can_step() && self.links.have_all_answered() {
+            let is_anchored = self.rounds.ledger().is_anchored();
+            if !is_anchored && self.links.is_asking(effects.now) {
+                break;
+            }
             // Who was dropped before it answered may hold proof that rounds to come were noised before.
-            let is_current = self.rounds.ledger().is_anchored() || self.links.owing_answers().next().is_none();
+            let is_current = is_anchored || self.links.owing_answers().next().is_none();
             let kind = self.rounds.step(&self.context, is_current)?;
             let round = self.rounds.round();
             effects.news.push(if kind == Cost::Withheld { News::Withheld(round) } else { News::Round(round) });

@@ -1,9 +1,10 @@
 //! All connections of a node: which exist, which are greeted, and whom to dial when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rand::RngExt;
+use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::contact::{Contact, LONGEST_PAUSE};
@@ -13,7 +14,11 @@ use super::{Link, OnLoss};
 use crate::privacy::Stream;
 
 /// How long to wait for the answer to a hello.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a peer that starts waits for those that it asks besides its neighbours.
+const ASK_PATIENCE: Duration = Duration::from_secs(3);
+/// How many it asks.
+const MOST_ASKED: usize = 32;
 /// How long nothing may arrive before connected neighbours are asked again.
 const STALL: Duration = Duration::from_secs(15);
 /// Connections that one neighbour may have at a time. Two dials that cross make two, and a restart on either side a
@@ -36,6 +41,12 @@ pub(super) struct Links {
     on_loss: OnLoss,
     connections: BTreeMap<Link, Connection>,
     contacts: BTreeMap<u32, Contact>,
+    /// Participants that are no neighbours and are to be dialled at the start, because they may hold proof that the own state is old.
+    to_ask: Vec<u32>,
+    /// Those of them that were dialled and have not answered.
+    asking: BTreeSet<u32>,
+    /// When the wait for them ends.
+    ask_until: Duration,
     /// When connected neighbours were last asked again.
     asked: Duration,
     /// Spreads attempts to connect. Nothing secret depends on it.
@@ -47,13 +58,21 @@ impl Links {
         let setup = &context.setup;
         let seed = u64::from_le_bytes(*setup.identity.id().as_bytes().first_chunk().expect("32 bytes"));
         let contact = |&id: &u32| (id, Contact::new(id, context.is_dialable(id), now));
+        let mut jitter = Stream { trial: 0, client: 0, round: 0 }.fast(seed ^ setup.time);
+        let is_other = |id: &u32| *id != context.me() && !context.neighbours().contains(id) && context.is_dialable(*id);
+        let mut to_ask: Vec<u32> = (0..context.limits.clients as u32).filter(is_other).collect();
+        to_ask.shuffle(&mut jitter);
+        to_ask.truncate(MOST_ASKED);
         Self {
             me: context.me(),
+            to_ask,
+            asking: BTreeSet::new(),
+            ask_until: now + ASK_PATIENCE,
             on_loss: setup.on_loss,
             connections: BTreeMap::new(),
             contacts: context.neighbours().iter().map(contact).collect(),
             asked: now,
-            jitter: Stream { trial: 0, client: 0, round: 0 }.fast(seed ^ setup.time),
+            jitter,
         }
     }
 
@@ -62,9 +81,11 @@ impl Links {
         self.contacts.contains_key(&peer)
     }
 
-    /// A connection to a neighbour exists. Returns the neighbour's oldest connection if it now has too many.
+    /// A connection to a participant exists. Returns its oldest connection if it now has too many.
     pub fn handle_up(&mut self, link: Link, peer: u32, now: Duration) -> Option<Link> {
-        self.contacts.get_mut(&peer)?.handle_up(now);
+        if let Some(contact) = self.contacts.get_mut(&peer) {
+            contact.handle_up(now);
+        }
         let mut of_peer = self.connections.iter().filter(|(_, c)| c.peer == peer).map(|(link, _)| *link);
         let oldest = of_peer.next().filter(|_| of_peer.count() + 1 >= MOST_LINKS);
         self.connections.insert(link, Connection { peer, is_greeted: false, since: now });
@@ -75,6 +96,7 @@ impl Links {
     /// their way may be lost.
     pub fn handle_down(&mut self, link: Link, reason: String, effects: &mut Effects) -> Option<(u32, Link)> {
         let peer = self.connections.remove(&link)?.peer;
+        self.asking.remove(&peer);
         // The two ends must not dial each other at the same time.
         let pause = self.pause(if self.me < peer { 20 } else { 300 });
         let contact = self.contacts.get_mut(&peer)?;
@@ -83,6 +105,7 @@ impl Links {
 
     /// A dial has failed.
     pub fn handle_unreachable(&mut self, peer: u32, now: Duration) {
+        self.asking.remove(&peer);
         let attempts = self.contacts.get(&peer).map_or(0, Contact::attempts);
         let pause = self.pause(100 << attempts.min(6));
         if let Some(contact) = self.contacts.get_mut(&peer) {
@@ -111,6 +134,29 @@ impl Links {
         }
     }
 
+    /// The participants to dial at the start besides the neighbours.
+    pub fn poll_asked(&mut self) -> Vec<u32> {
+        let to_ask = std::mem::take(&mut self.to_ask);
+        self.asking.extend(&to_ask);
+        to_ask
+    }
+
+    /// A participant that is no neighbour has sent a hello.
+    pub fn handle_answer(&mut self, peer: u32) {
+        self.asking.remove(&peer);
+    }
+
+    /// Whether somebody that was asked at the start may still answer.
+    pub fn is_asking(&self, now: Duration) -> bool {
+        !self.asking.is_empty() && now < self.ask_until
+    }
+
+    /// The other connections of the peer at the other end of one.
+    pub fn others(&self, link: Link) -> Vec<Link> {
+        let Some(peer) = self.connections.get(&link).map(|c| c.peer) else { return Vec::new() };
+        self.connections.iter().filter(|(l, c)| c.peer == peer && **l != link).map(|(l, _)| *l).collect()
+    }
+
     /// Connections on which no hello came in time.
     pub fn silent(&self, now: Duration) -> Vec<Link> {
         let silent = self.connections.iter().filter(|(_, c)| !c.is_greeted && now >= c.since + HELLO_PATIENCE);
@@ -133,6 +179,9 @@ impl Links {
 
     /// Adds the times at which connections are due for something else.
     pub fn add_timeouts(&self, deadline: &mut Deadline) {
+        if !self.asking.is_empty() {
+            deadline.add(self.ask_until);
+        }
         for connection in self.connections.values().filter(|c| !c.is_greeted) {
             deadline.add(connection.since + HELLO_PATIENCE);
         }

@@ -8,9 +8,10 @@
 //! Rounds are synchronous between neighbours and nothing else: round n+1 needs the neighbours' releases of round n.
 //! A neighbour is therefore at most one round ahead or behind, and two kept frames are enough. After a start no fresh
 //! release is made before every neighbour of the ledger's last state has answered: one of them may hold proof that this peer's state is old. One that is dropped
-//! before it answers has not answered; the rounds then go on without the records. An anchor that shows that the state is not old makes up for it.
+//! before it answers has not answered; the rounds then go on without the records. An anchor that shows that the state is not old makes up for it. Participants that are
+//! no neighbours are asked too, and waited for as far as they can be reached: one honest answer is enough.
 //!
-//! A node has three parts that own their state. `Rounds` computes and records releases, `Links` keeps the connections,
+//! A node has four parts that own their state. `Rounds` computes and records releases, `Links` keeps the connections, `Witness` keeps how far everybody is,
 //! `Finals` collects the last releases and ends the run. Each keeps what it needs of every edge and is told when an
 //! edge is dropped. [`Node`] routes events to them.
 
@@ -27,10 +28,11 @@ mod rounds;
 mod setup;
 #[cfg(test)]
 mod tests;
+mod witness;
 
 use std::time::Duration;
 
-pub use events::{Conflict, Event, Link, News, OnLoss, Stop, Transport};
+pub use events::{Conflict, Event, Link, News, OnLoss, Stop, Story, Transport};
 pub use roster::{Roster, RosterError};
 pub use setup::{NodeSetup, SetupError};
 
@@ -39,6 +41,7 @@ use events::{Deadline, Effects};
 use finals::Finals;
 use links::Links;
 use rounds::Rounds;
+use witness::Witness;
 
 use crate::ledger::{Disk, Ledger};
 
@@ -54,6 +57,7 @@ pub struct Node<D> {
     rounds: Rounds<D>,
     links: Links,
     finals: Finals,
+    witness: Witness,
     /// When something new last arrived or was done.
     progress: Duration,
     /// When the last round was done, or this process started.
@@ -67,13 +71,14 @@ impl<D: Disk> Node<D> {
         setup.check()?;
         let known = std::mem::take(&mut setup.finals);
         let context = Context::new(setup);
-        let rounds = Rounds::open(&context, disk)?;
+        let mut rounds = Rounds::open(&context, disk)?;
+        let witness = Witness::open(&context, rounds.ledger_mut(), now)?;
         let (mut links, mut finals) = (Links::new(&context, now), Finals::new(&context));
         for peer in rounds.dropped() {
             links.resume_dropped(peer);
             finals.drop_edge(peer);
         }
-        let mut node = Self { context, rounds, links, finals, progress: now, stepped: now, news: Vec::new() };
+        let mut node = Self { context, rounds, links, finals, witness, progress: now, stepped: now, news: Vec::new() };
         let mut news = Vec::new();
         node.collect_own_final(&mut news);
         node.finals.resume(&node.context, &known, &mut news);
@@ -94,6 +99,7 @@ impl<D: Disk> Node<D> {
     pub fn deadline(&self, now: Duration) -> Duration {
         let mut deadline = Deadline::new(now, self.links.ask_at(self.progress));
         self.links.add_timeouts(&mut deadline);
+        self.witness.add_timeouts(self.context.me(), self.signable(), &mut deadline);
         if self.are_rounds_done() {
             self.finals.add_timeouts(self.progress, &mut deadline);
         }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Stop;
+use super::{Conflict, Stop, Story};
 use super::context::Context;
 use super::edge::{Neighbour, Position, RoundEdge};
 use super::round::{Done, Inputs, Work};
+use super::witness::Witness;
 use crate::client::Cost;
 use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
-use crate::message::{Final, Head, Hello, Outgoing, Receipt, RoundFrame, next_head};
+use crate::message::{Final, Head, Hello, Outgoing, Receipt, RoundFrame, SignedHead};
 use crate::swing::Swing;
 
 /// The state from which rounds are computed.
@@ -36,11 +37,11 @@ pub(super) struct Rounds<D> {
 /// What became of a neighbour's release.
 pub(super) enum Received {
     /// It was the next one. `prior` is the author's chain before it.
-    New { prior: Head },
+    New { prior: Head, receipt: Receipt },
     /// It was known already.
     Known,
-    /// It differs from the known release of the same round, whose receipt this is.
-    Conflict(Receipt),
+    /// It differs from the known release of the same round.
+    Conflict { known: Head, other: Head },
     /// It cannot be used, for this reason.
     Refused(String),
 }
@@ -91,13 +92,22 @@ impl<D: Disk> Rounds<D> {
         }
     }
 
-    /// Takes in a release from a neighbour.
-    pub fn handle_release(&mut self, context: &Context, peer: u32, release: &RoundFrame) -> Received {
+    /// Takes in a release from a neighbour. `shown` is the receipt of the newest one that it ever showed to this peer, before the last start perhaps.
+    pub fn handle_release(
+        &mut self,
+        context: &Context,
+        peer: u32,
+        release: &RoundFrame,
+        shown: &Receipt,
+    ) -> Received {
         let Some(edge) = self.edges.get_mut(&peer) else { return Received::Known };
         if release.round > self.round + 1 {
             return Received::Refused(format!("round {} while this peer is at {}", release.round, self.round));
         }
         match edge.receipts().locate(release) {
+            Position::Next(receipt) if receipt.round == shown.round && receipt.head != shown.head => {
+                Received::Conflict { known: shown.head, other: receipt.head }
+            }
             Position::Next(receipt) => {
                 let author = context.id(peer);
                 let is_signed = |s: &[u8; 64]| context.chain.verifies(author, receipt.round, &receipt.head, s);
@@ -106,24 +116,32 @@ impl<D: Disk> Rounds<D> {
                 }
                 let prior = edge.receipts().newest().head;
                 edge.accept(release, receipt);
-                Received::New { prior }
+                Received::New { prior, receipt }
             }
             Position::Known => Received::Known,
             Position::Gap => Received::Refused(format!("round {} without the earlier ones", release.round)),
-            Position::Conflict(known) => Received::Conflict(known),
+            Position::Conflict { known, other } => Received::Conflict { known, other },
         }
     }
 
-    /// The receipt of a neighbour's release that cannot come before, or be, this last release of it: the neighbour told others another story.
-    pub fn contradicts(&self, last: &Final) -> Option<Receipt> {
+    /// What is known of a neighbour that cannot come before, or be, this last release of it: the neighbour told others another story.
+    pub fn contradicts(&self, last: &Final) -> Option<Conflict> {
         let rounds = self.ledger.run().begin.rounds;
         let known = self.edges.get(&last.author)?.receipts().newest();
-        let expected = match rounds.checked_sub(known.round)? {
-            0 => next_head(&last.prior, rounds, last.payload.bytes()),
-            1 => last.prior,
+        let other: Story = match rounds.checked_sub(known.round)? {
+            0 => last.signed_head(rounds).into(),
+            1 => last.prior.into(),
             _ => return None,
         };
-        (known.head != expected).then_some(*known)
+        let conflict = Conflict { author: last.author, round: known.round, stories: [known.head.into(), other] };
+        (known.head != other.head).then_some(conflict)
+    }
+
+    /// The head of a neighbour's chain that is known and differs from what it signed for the same round.
+    pub fn differs(&self, author: u32, signed: &SignedHead) -> Option<Head> {
+        let receipts = self.edges.get(&author)?.receipts();
+        let known = receipts.of(signed.round);
+        (known.round == signed.round && known.head != signed.head).then_some(known.head)
     }
 
     /// Whether every live edge has delivered what the next round needs.
@@ -192,8 +210,7 @@ impl<D: Disk> Rounds<D> {
         }
     }
 
-    /// Compares the receipt in a neighbour's hello with the ledger. Returns why the connection is to be closed, if it
-    /// is.
+    /// Compares the receipts in a hello with the ledger. Returns why the connection is to be closed, if it is.
     pub fn check_receipt(&self, context: &Context, peer: u32, receipt: &Receipt) -> Result<Option<String>, Stop> {
         if receipt.round == 0 {
             return Ok(None);
@@ -201,23 +218,48 @@ impl<D: Disk> Rounds<D> {
         if !context.chain.is_own(&context.setup.identity, receipt) {
             return Ok(Some("a receipt for a frame that this peer never made".into()));
         }
-        let neighbour = || context.setup.roster.names.get(peer as usize).into_owned();
-        if receipt.round > self.round {
-            return Err(Stop::Behind { neighbour: neighbour(), theirs: receipt.round, own: self.round });
-        }
-        let known = self.frames.iter().find(|f| f.receipt().round == receipt.round);
-        if known.is_some_and(|frame| frame.receipt().head != receipt.head) {
-            return Err(Stop::Forked { neighbour: neighbour(), round: receipt.round });
-        }
-        Ok(None)
+        self.check_own(context, peer, receipt.round, &receipt.head).map(|()| None)
     }
 
-    /// The hello for a neighbour.
-    pub fn hello(&self, context: &Context, peer: u32) -> Hello {
-        let edge = self.edges.get(&peer).expect("a hello is for neighbours only");
-        let newest = edge.receipts().newest();
-        let receipt = if newest.round == 0 { Receipt::default() } else { *newest };
-        Hello { study: context.digest, round: self.round, receipt, dropped: edge.live().is_none() }
+    /// Compares a head that this peer is said to have signed with the ledger. Returns why the connection is to be closed, if it is.
+    pub fn check_head(&self, context: &Context, peer: u32, head: &SignedHead) -> Result<Option<String>, Stop> {
+        if head.round == 0 {
+            return Ok(None);
+        }
+        if !context.chain.verifies(context.id(context.me()), head.round, &head.head, &head.signature) {
+            return Ok(Some("a head that this peer never signed".into()));
+        }
+        self.check_own(context, peer, head.round, &head.head).map(|()| None)
+    }
+
+    /// Stops if something that this peer made is not in its ledger. `peer` holds the proof.
+    fn check_own(&self, context: &Context, peer: u32, round: u32, head: &Head) -> Result<(), Stop> {
+        let neighbour = || context.setup.roster.names.get(peer as usize).into_owned();
+        if round > self.round {
+            return Err(Stop::Behind { neighbour: neighbour(), theirs: round, own: self.round });
+        }
+        let known = self.frames.iter().find(|f| f.receipt().round == round);
+        match known.is_some_and(|frame| frame.receipt().head != *head) {
+            true => Err(Stop::Forked { neighbour: neighbour(), round }),
+            false => Ok(()),
+        }
+    }
+
+    /// The hello for another peer.
+    pub fn hello(&self, context: &Context, peer: u32, witness: &Witness) -> Hello {
+        let edge = self.edges.get(&peer);
+        let newest = edge.map_or(Receipt::default(), |edge| *edge.receipts().newest());
+        let (shown, head, yours) = witness.of(peer);
+        Hello {
+            study: context.digest,
+            round: self.round,
+            session: *witness.session(),
+            receipt: if newest.round == 0 { Receipt::default() } else { newest },
+            shown,
+            head,
+            yours,
+            dropped: edge.is_some_and(|edge| edge.live().is_none()),
+        }
     }
 
     /// The frames that follow round `n`, or `None` if one of them is no longer kept.
@@ -273,5 +315,9 @@ impl<D: Disk> Rounds<D> {
 
     pub fn ledger(&self) -> &Ledger<D> {
         &self.ledger
+    }
+
+    pub fn ledger_mut(&mut self) -> &mut Ledger<D> {
+        &mut self.ledger
     }
 }

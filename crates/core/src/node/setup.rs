@@ -35,6 +35,8 @@ pub struct NodeSetup {
     pub finals: Vec<Vec<u8>>,
     /// Seconds since 1970, for the ledger's reader.
     pub time: u64,
+    /// A random number that no other start of this peer has.
+    pub nonce: u64,
 }
 
 /// Parts of a node that do not belong together.

@@ -82,8 +82,8 @@ impl Hub {
     /// Carries frames in both directions until one side ends it.
     pub(super) async fn carry(&self, connection: Connection, send: SendStream, receive: RecvStream, peer: u32) {
         let link = Link(self.next.fetch_add(1, Ordering::Relaxed));
-        // Room for the last release of every peer, twice.
-        let (commands, to_send) = mpsc::channel(64 + 2 * self.config.limits.clients);
+        // Room for the last release and the head of every peer, twice.
+        let (commands, to_send) = mpsc::channel(64 + 4 * self.config.limits.clients);
         let cut = Arc::new(Notify::new());
         let out = LinkHandle { commands, cut: cut.clone() };
         if self.to_node.send(Input::Up { link, peer, out }).await.is_err() {
