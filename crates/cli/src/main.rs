@@ -4,6 +4,7 @@ mod account;
 mod audit;
 mod check;
 mod demo;
+mod evidence;
 mod keygen;
 mod ledger;
 mod new;
@@ -53,6 +54,8 @@ enum Verb {
     Ledger(ledger::Arguments),
     /// State what all studies with a data set together may spend, or show it
     Policy(policy::Arguments),
+    /// Check a peer's evidence that a party told two stories
+    Evidence(evidence::Arguments),
     /// Predict with a model
     Predict(predict::Arguments),
     /// Score a model on records that it has not seen
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Verb::Peer(arguments) => peer::run(&arguments),
         Verb::Ledger(arguments) => ledger::run(&arguments),
         Verb::Policy(arguments) => policy::run(&arguments),
+        Verb::Evidence(arguments) => evidence::run(&arguments),
         Verb::Predict(arguments) => predict::run(&arguments),
         Verb::Score(arguments) => score::run(&arguments),
         Verb::Simulate(arguments) => simulate::run(&arguments),

@@ -9,7 +9,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::client::Release;
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{Begin, Carried, Ledger, MemoryDisk, Sealed};
-use undertone_core::message::{Chain, Hello, Malformed, Message, Receipt, SIGN_EVERY, decode, done, next_head};
+use undertone_core::message::{
+    Chain, Hello, Malformed, Message, Receipt, Session, SignedHead, decode, done, next_head,
+};
 use undertone_core::privacy::Spent;
 use undertone_core::study::{Limits, Study, StudyDigest};
 
@@ -60,7 +62,16 @@ fn frames(identity: &Arc<Identity>, value: f64) -> Vec<Sealed> {
 }
 
 fn hello() -> Hello {
-    Hello { study: digest(), round: 7, receipt: Receipt { round: 6, head: [4; 32], tag: [5; 16] }, dropped: false }
+    Hello {
+        study: digest(),
+        round: 7,
+        session: Session { number: 2, nonce: 3, tag: [6; 16] },
+        receipt: Receipt { round: 6, head: [4; 32], tag: [5; 16] },
+        shown: Receipt { round: 7, head: [7; 32], tag: [8; 16] },
+        head: SignedHead { round: 5, head: [9; 32], signature: [1; 64] },
+        yours: Session { number: 4, nonce: 5, tag: [2; 16] },
+        dropped: false,
+    }
 }
 
 #[test]
@@ -72,6 +83,12 @@ fn frames_survive_the_journey() {
     let early = [&[4, 1, 0], &(round - 1).to_le_bytes()[..]].concat();
     assert_eq!(decode(&early, &LIMITS), Err(Malformed::OutOfStudy));
     assert!(matches!(decode(&[4, 1, 0], &LIMITS), Err(Malformed::Size { .. })));
+    let head = SignedHead { round: 80, head: [9; 32], signature: [1; 64] };
+    assert_eq!(decode(head.frame(1).bytes(), &LIMITS), Ok(Message::Head { author: 1, head }));
+    for (author, round) in [(LIMITS.clients as u32, 80), (1, 0), (1, 81)] {
+        let frame = SignedHead { round, ..head }.frame(author);
+        assert_eq!(decode(frame.bytes(), &LIMITS), Err(Malformed::OutOfStudy));
+    }
     let author = identity(1);
     let chain = Chain::new(&digest());
     let mut head = chain.start(&author.id());
@@ -81,7 +98,7 @@ fn frames_survive_the_journey() {
         assert!(release.payload.values().eq([0.5; 4]));
         head = next_head(&head, round, release.payload.bytes());
         assert_eq!(sealed.receipt().head, head);
-        assert_eq!(release.signature.is_some(), round % SIGN_EVERY == 0 || round == 80);
+        assert_eq!(release.signature.is_some(), round % 5 == 0);
         assert!(release.signature.is_none_or(|s| chain.verifies(&author.id(), round, &head, &s)));
         assert!(sealed.frame().bytes().len() <= 8 * 4 + 256);
     }
@@ -183,6 +200,7 @@ fn two_million_invalid_frames() {
                 match message {
                     Message::Round(r) => assert!((1..=80).contains(&r.round) && finite(r.payload)),
                     Message::Final(f) => assert!(f.author < 3 && finite(f.payload)),
+                    Message::Head { author, head } => assert!(author < 3 && (1..=80).contains(&head.round)),
                     Message::Hello(_) | Message::Done { .. } => {}
                 }
             }

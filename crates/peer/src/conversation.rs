@@ -122,7 +122,13 @@ impl<'a, D: Disk> Conversation<'a, D> {
                     self.results.write_model(&self.node)?;
                     written = true;
                 }
-                News::Conflict(conflict) => self.results.write_conflict(conflict)?,
+                News::Conflict(conflict) => {
+                    self.results.write_conflict(conflict)?;
+                    // More rounds would be spent on what will be no model. Others have been told in the same breath.
+                    if let Some(error) = self.results.contradicted(&self.node) {
+                        return Err(error);
+                    }
+                }
                 News::Round(round) if *round == self.node.round() => {
                     (self.observe)(Update::Released(*round, self.node.released()));
                 }
@@ -180,7 +186,13 @@ impl<'a, D: Disk> Conversation<'a, D> {
                 tracing::warn!(neighbour = name(neighbour), by, neighbours_left = left.join(", "), "edge dropped");
             }
             News::Conflict(c) => {
-                tracing::error!(author = name(&c.author), round = c.round, "sent two different releases")
+                let provable = c.is_provable();
+                tracing::error!(
+                    author = name(&c.author),
+                    round = c.round,
+                    provable,
+                    "told different peers different things"
+                )
             }
             News::Complete => tracing::info!("the last releases of all peers are here"),
             News::GaveUp(ids) => {

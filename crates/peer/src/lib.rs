@@ -28,6 +28,7 @@
 mod conversation;
 mod disk_watch;
 mod error;
+mod evidence;
 pub mod keys;
 mod limit;
 mod map;
@@ -39,5 +40,6 @@ pub mod state;
 mod update;
 
 pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};
+pub use evidence::Evidence;
 pub use limit::{OwnerLimits, Stated};
 pub use undertone_core::watch::Cancel;

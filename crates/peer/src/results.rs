@@ -12,8 +12,8 @@ use undertone_core::study::Study;
 use undertone_data::report::{begin_report, score_table, spent_by_round};
 use undertone_data::{Background, Closed, Held, Model, Scored, mean, promise};
 
-use crate::PeerError;
 use crate::state::write_whole;
+use crate::{Evidence, PeerError};
 
 /// Scores on a party's own records.
 pub(crate) const OWN_SCORES: &str = "own-scores.json";
@@ -47,13 +47,19 @@ pub(crate) struct Results<'a> {
 impl Results<'_> {
     /// Why what is here is not a model of the study, if it is not.
     pub fn refused<D: Disk>(&self, node: &Node<D>) -> Option<PeerError> {
-        let accused = self.names_of(node.accused());
-        if !accused.is_empty() && !self.marks_conflicts {
-            return Some(PeerError::TwoStories { parties: accused, folder: self.folder.into() });
+        if let Some(error) = self.contradicted(node) {
+            return Some(error);
         }
         let (have, clients) = (node.finals().len(), self.roster.names.len());
         let needed = clients / 2 + 1;
         (have < needed).then_some(PeerError::NoQuorum { have, needed, clients })
+    }
+
+    /// Who told two stories, if somebody did and there is to be no model then.
+    pub fn contradicted<D: Disk>(&self, node: &Node<D>) -> Option<PeerError> {
+        let parties = self.names_of(node.accused());
+        let is_over = !parties.is_empty() && !self.marks_conflicts;
+        is_over.then(|| PeerError::TwoStories { parties, folder: self.folder.into() })
     }
 
     fn names_of(&self, ids: Vec<u32>) -> Vec<String> {
@@ -101,20 +107,13 @@ impl Results<'_> {
         write_whole(&self.folder.join(OWN_SCORES), pretty(&json).as_bytes())
     }
 
-    /// Two conflicting releases, for investigation.
+    /// Two stories of one party, for anybody to check.
     pub fn write_conflict(&self, conflict: &Conflict) -> Result<(), PeerError> {
-        let name = self.roster.names.get(conflict.author as usize);
-        let json = json!({
-            "author": name,
-            "id": self.roster.ids[conflict.author as usize].to_string(),
-            "study": hex::encode(self.study.digest().whole()),
-            "round": conflict.round,
-            "first": hex::encode(&conflict.first),
-            "second": hex::encode(&conflict.second),
-            "both_signed": conflict.provable,
-        });
-        let file = format!("conflict-{}-{}.json", conflict.author, conflict.round);
-        write_whole(&self.folder.join(file), pretty(&json).as_bytes())
+        let (author, id) = (conflict.author as usize, self.roster.ids[conflict.author as usize]);
+        let name = self.roster.names.get(author).into_owned();
+        let evidence = Evidence::new(self.study.digest().whole(), name, id, conflict);
+        let file = format!("conflict-{author}-{}.json", conflict.round);
+        write_whole(&self.folder.join(file), pretty(&evidence.to_json()).as_bytes())
     }
 
     /// Writes what this peer spent to statement.json, and returns it.

@@ -274,7 +274,7 @@ fn run_stage(
     }
     let folder = state.results(study.name(), &digest.whole());
     let metrics = Arc::new(Metrics::default());
-    let disk = state.disk(options.durable || is_protected)?.watched(&metrics);
+    let disk = state.disk(options.durable || is_protected)?.in_study(&digest.whole()).watched(&metrics);
     let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, &metrics))?;
     let setup = NodeSetup {
         study: study.clone(),
@@ -288,6 +288,7 @@ fn run_stage(
         allowance,
         finals: read_finals(&folder),
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+        nonce: getrandom::u64().map_err(PeerError::Random)?,
     };
     let node = Node::new(setup, disk, started.elapsed())?;
     // The ledger is created first: a folder with other files but no ledger counts as one whose ledger was lost.

@@ -29,15 +29,22 @@ pub struct FileDisk {
     durable: bool,
     /// The folder that holds the ledger; none for a ledger without marks.
     folder: Option<PathBuf>,
-    /// The marks, and what is known of others.
-    marks: [Option<File>; 3],
+    /// The marks, and what is known of others in the current study.
+    beside: [(String, Option<File>); 3],
     anchor: Option<Anchor>,
     watch: Arc<DiskWatch>,
 }
 
 impl FileDisk {
     fn new(file: File, durable: bool, folder: Option<PathBuf>, anchor: Option<Anchor>) -> Self {
-        Self { file, durable, folder, marks: [None, None, None], anchor, watch: DiskWatch::new() }
+        let beside = [MARKS[0], MARKS[1], "witness"].map(|name| (name.to_string(), None));
+        Self { file, durable, folder, beside, anchor, watch: DiskWatch::new() }
+    }
+
+    /// Keeps what is known of others apart from what was known in other studies.
+    pub(crate) fn in_study(mut self, study: &[u8; 32]) -> Self {
+        self.beside[2].0 = format!("witness-{}", hex::encode(&study[..8]));
+        self
     }
 
     /// Reports writes that hang.
@@ -47,14 +54,15 @@ impl FileDisk {
     }
 
     fn mark(&mut self, place: usize) -> io::Result<&File> {
-        if self.marks[place].is_none() {
+        let (name, file) = &mut self.beside[place];
+        if file.is_none() {
             let folder = self.folder.as_ref().ok_or(ErrorKind::Unsupported)?;
-            self.marks[place] = Some(open_private(&folder.join(MARKS[place]))?);
+            *file = Some(open_private(&folder.join(name))?);
             if self.durable {
                 File::open(folder)?.sync_all()?;
             }
         }
-        Ok(self.marks[place].as_ref().expect("opened above"))
+        Ok(file.as_ref().expect("opened above"))
     }
 }
 
@@ -84,9 +92,9 @@ impl Disk for FileDisk {
 
     fn read_mark(&mut self, place: Place) -> io::Result<Vec<u8>> {
         let name = match place {
-            Place::First => MARKS[0],
-            Place::Second => MARKS[1],
-            Place::Witness => MARKS[2],
+            Place::First => &self.beside[0].0,
+            Place::Second => &self.beside[1].0,
+            Place::Witness => &self.beside[2].0,
             Place::Anchor => return self.anchor.as_ref().map_or(Ok(Vec::new()), Anchor::read),
         };
         let Some(folder) = &self.folder else { return Ok(Vec::new()) };
@@ -247,7 +255,7 @@ pub struct StateFolder {
 
 const LEDGER: &str = "ledger";
 const POLICY: &str = "policy.toml";
-const MARKS: [&str; 3] = ["mark-1", "mark-2", "witness"];
+const MARKS: [&str; 2] = ["mark-1", "mark-2"];
 
 /// The name of the file that keeps what was planned for a study with this text; it is there before the ledger is.
 pub fn planned_name(text: &[u8]) -> String {
@@ -282,7 +290,7 @@ impl StateFolder {
             entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
         let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
         let expected =
-            |name: &String| [LEDGER, POLICY].iter().chain(&MARKS).any(|known| name == known) || is_planned(name);
+            |name: &String| [LEDGER, POLICY, MARKS[0], MARKS[1]].contains(&name.as_str()) || is_planned(name);
         if is_new && !names.iter().all(expected) {
             return Err(wrong(path, StateError::NoLedger));
         }

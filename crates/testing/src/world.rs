@@ -35,7 +35,7 @@ pub struct Faults {
     pub reordering: f64,
     /// Probability, per frame, that its connection is cut.
     pub cut: f64,
-    /// Probability, per durable write, that the node is killed in the middle of it.
+    /// Probability, per write, that the node is killed in the middle of it.
     pub crash: f64,
     /// How long a killed node is down, at most.
     pub away: Duration,

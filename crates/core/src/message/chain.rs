@@ -24,6 +24,11 @@ impl Chain {
         Self { study: study.whole() }
     }
 
+    /// The chains of a study of which only the whole digest is known.
+    pub fn of(study: [u8; 32]) -> Self {
+        Self { study }
+    }
+
     /// c_0 of an author.
     pub fn start(&self, author: &PublicId) -> Head {
         let mut hasher = blake3::Hasher::new_derive_key("undertone 2026 chain of releases");

@@ -188,15 +188,8 @@ pub struct Hello {
     pub dropped: bool,
 }
 
-const HELLO: usize = 1
-    + MAGIC.len()
-    + 2
-    + StudyDigest::SIZE
-    + 4
-    + 2 * Session::SIZE
-    + 2 * Receipt::SIZE
-    + SignedHead::SIZE
-    + 1;
+const HELLO: usize =
+    1 + MAGIC.len() + 2 + StudyDigest::SIZE + 4 + 2 * Session::SIZE + 2 * Receipt::SIZE + SignedHead::SIZE + 1;
 
 /// A frame, decoded and within its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]

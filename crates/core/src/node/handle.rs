@@ -88,11 +88,14 @@ impl<D: Disk> Node<D> {
         }
         let (_, _, known) = self.witness.of(peer);
         if hello.session.is_superseded_by(&known) {
-            return Ok(Some(format!("session {} after session {} of another copy", hello.session.number, known.number)));
+            return Ok(Some(format!(
+                "session {} after session {} of another copy",
+                hello.session.number, known.number
+            )));
         }
         if self.witness.keep_session(self.rounds.ledger_mut(), peer, hello.session, effects.now)? {
             // What an earlier start, or a copy, still sends does not count.
-            for old in self.links.others(link) {
+            for old in self.links.greeted(peer) {
                 self.close(old, "a later session of this peer", effects);
             }
         }

@@ -151,10 +151,9 @@ impl Links {
         !self.asking.is_empty() && now < self.ask_until
     }
 
-    /// The other connections of the peer at the other end of one.
-    pub fn others(&self, link: Link) -> Vec<Link> {
-        let Some(peer) = self.connections.get(&link).map(|c| c.peer) else { return Vec::new() };
-        self.connections.iter().filter(|(l, c)| c.peer == peer && **l != link).map(|(l, _)| *l).collect()
+    /// The connections of a peer on which a valid hello has arrived.
+    pub fn greeted(&self, peer: u32) -> Vec<Link> {
+        self.connections.iter().filter(|(_, c)| c.peer == peer && c.is_greeted).map(|(link, _)| *link).collect()
     }
 
     /// Connections on which no hello came in time.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Conflict, Stop, Story};
 use super::context::Context;
 use super::edge::{Neighbour, Position, RoundEdge};
 use super::round::{Done, Inputs, Work};
 use super::witness::Witness;
+use super::{Conflict, Stop, Story};
 use crate::client::Cost;
 use crate::ledger::{Disk, Ledger, LedgerError, Resumed, Sealed};
 use crate::message::{Final, Head, Hello, Outgoing, Receipt, RoundFrame, SignedHead};
@@ -93,13 +93,7 @@ impl<D: Disk> Rounds<D> {
     }
 
     /// Takes in a release from a neighbour. `shown` is the receipt of the newest one that it ever showed to this peer, before the last start perhaps.
-    pub fn handle_release(
-        &mut self,
-        context: &Context,
-        peer: u32,
-        release: &RoundFrame,
-        shown: &Receipt,
-    ) -> Received {
+    pub fn handle_release(&mut self, context: &Context, peer: u32, release: &RoundFrame, shown: &Receipt) -> Received {
         let Some(edge) = self.edges.get_mut(&peer) else { return Received::Known };
         if release.round > self.round + 1 {
             return Received::Refused(format!("round {} while this peer is at {}", release.round, self.round));
