@@ -2,6 +2,7 @@
 
 mod consortium;
 
+use std::cell::RefCell;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -236,6 +237,52 @@ fn an_anchor_stops_a_restored_folder() {
         assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
         assert!(errors(&output).contains("/nowhere/at/all"), "{}", errors(&output));
     }
+}
+
+/// Two copies of a folder are started at the same time. Neighbours keep the session of one of them; the other learns of it and stops before it has released anything.
+#[test]
+fn of_two_copies_only_one_goes_on() {
+    let consortium = Consortium::new(3, 5000, "kind = \"ring\"", "secure");
+    let mut children = consortium.spawn_all(&[]);
+    until("round 20", || consortium.round(0).is_some_and(|r| r >= 20));
+    children[0].kill().unwrap();
+    children[0].wait().unwrap();
+    let copy = consortium.path("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for entry in std::fs::read_dir(consortium.state(0)).unwrap().map(|e| e.unwrap().path()).filter(|p| p.is_file()) {
+        std::fs::copy(&entry, copy.join(entry.file_name().unwrap())).unwrap();
+    }
+    let rounds = |state: &Path| -> u64 {
+        let shown = show(state).arg("--json").ended();
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        shown["studies"][0]["computed"].as_u64().unwrap()
+    };
+    let base = rounds(&copy);
+    let spawn = |state: &Path| {
+        let log = std::fs::File::create(state.join("log")).unwrap();
+        let address = consortium::free_address().to_string();
+        let mut command = consortium.command_in(0, state);
+        command.args(["--yes", "--listen", &address]).stdout(Stdio::null()).stderr(log);
+        command.spawn().unwrap()
+    };
+    let mut copies = [spawn(&consortium.state(0)), spawn(&copy)];
+    let ended = RefCell::new(&mut copies);
+    let stopped = || ended.borrow_mut().each_mut().map(|child| child.try_wait().unwrap().and_then(|s| s.code()));
+    until("one stops", || stopped().iter().any(Option::is_some));
+    // Time for the other one to do what it should not.
+    std::thread::sleep(Duration::from_secs(2));
+    let codes = stopped();
+    copies.iter_mut().chain(&mut children).for_each(|child| {
+        let _ = child.kill();
+        child.wait().unwrap();
+    });
+    let states = [consortium.state(0), copy];
+    let logs = states.each_ref().map(|state| std::fs::read_to_string(state.join("log")).unwrap());
+    assert!(codes.contains(&Some(2)) && codes.iter().flatten().all(|code| *code == 2), "{codes:?} {logs:?}");
+    let says = |log: &String| log.contains("a copy of it is or was running") || log.contains("copied, or emptied");
+    assert!(logs.iter().any(says), "{logs:?}");
+    let released = states.each_ref().map(|state| rounds(state) - base);
+    assert!(released.contains(&0), "both copies released something: {released:?}");
 }
 
 #[test]

@@ -36,8 +36,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attacker;
 mod disk;
 mod world;
 
+pub use attacker::{Attacker, Forgetful, OtherStory, Tamper};
 pub use disk::{Backup, SimDisk};
 pub use world::*;

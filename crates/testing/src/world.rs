@@ -18,9 +18,12 @@ use undertone_core::privacy::{Noise, Spent};
 use undertone_core::records::Dataset;
 use undertone_core::study::Study;
 
+use crate::attacker::{Attacker, Tamper};
 use crate::disk::SimDisk;
 use agenda::Happening;
 use network::{Action, Cables, Wire};
+
+pub use network::Wires;
 
 /// What goes wrong, and how often.
 #[derive(Debug, Clone, Default)]
@@ -119,6 +122,8 @@ struct Place {
     ticking: Duration,
     /// Whether it does nothing more, while its connections stay.
     hangs: bool,
+    /// Who is there in its place.
+    attacker: Option<Box<dyn Attacker>>,
 }
 
 /// A function that is called with every frame that a node sends.
@@ -132,6 +137,8 @@ pub struct World {
     actions: Vec<Action>,
     /// Called with every frame that a node sends.
     pub spy: Option<Spy>,
+    /// Alters what nodes send.
+    pub tamper: Option<Tamper>,
     /// What the nodes reported.
     pub news: Vec<(usize, News)>,
     /// How often nodes were killed.
@@ -149,6 +156,7 @@ impl World {
             starts: 0,
             ticking: Duration::MAX,
             hangs: false,
+            attacker: None,
         };
         let mut world = Self {
             places: (0..count).map(place).collect(),
@@ -156,6 +164,7 @@ impl World {
             network: Cables::new(count, faults, seed),
             actions: Vec::new(),
             spy: None,
+            tamper: None,
             news: Vec::new(),
             crashes: 0,
         };
@@ -208,6 +217,12 @@ impl World {
         self.places[node].hangs = true;
     }
 
+    /// Kills a node for good; an attacker takes its place and its key.
+    pub fn attack(&mut self, node: usize, attacker: Box<dyn Attacker>) {
+        self.kill(node);
+        self.places[node].attacker = Some(attacker);
+    }
+
     /// A node's disk, also when the node is down.
     pub fn disk(&self, node: usize) -> &SimDisk {
         &self.places[node].disk
@@ -220,7 +235,7 @@ impl World {
 
     /// Advances time until all nodes are finished or `limit` is reached; an error names the node that stopped and why.
     pub fn run(&mut self, limit: Duration) -> Result<bool, (usize, Stop)> {
-        self.run_until(limit, |world| world.places.iter().all(|p| p.finished.is_some()))
+        self.run_until(limit, |world| world.places.iter().all(|p| p.finished.is_some() || p.attacker.is_some()))
     }
 
     /// Advances time until `done` holds or `limit` is reached.
@@ -269,7 +284,7 @@ impl World {
 
     fn wake(&mut self, node: usize) -> Result<(), (usize, Stop)> {
         let place = &mut self.places[node];
-        if place.node.is_some() {
+        if place.node.is_some() || place.attacker.is_some() {
             return Ok(());
         }
         place.starts += 1;
@@ -293,6 +308,12 @@ impl World {
     fn handle(&mut self, k: usize, event: Event) -> Result<(), (usize, Stop)> {
         let now = self.now();
         if self.places[k].hangs {
+            return Ok(());
+        }
+        if let Some(attacker) = &mut self.places[k].attacker {
+            let mut actions = Vec::new();
+            attacker.handle(event, &mut Wires(&mut actions));
+            actions.into_iter().for_each(|action| self.act(k, action));
             return Ok(());
         }
         let Some(node) = self.places[k].node.as_mut() else { return Ok(()) };
@@ -337,7 +358,8 @@ impl World {
     fn act(&mut self, k: usize, action: Action) {
         match action {
             Action::Dial(peer) => {
-                let is_alive = self.places[peer as usize].node.is_some();
+                let place = &self.places[peer as usize];
+                let is_alive = place.node.is_some() || place.attacker.is_some();
                 self.network.dial(k, peer, is_alive);
             }
             Action::Close(end, reason) => self.network.close(end, reason),
@@ -345,7 +367,13 @@ impl World {
                 if let Some(spy) = &mut self.spy {
                     spy(k, &frame);
                 }
-                self.network.carry(k, end, frame);
+                match (&mut self.tamper, self.network.other(end)) {
+                    (Some(tamper), Some(other)) => {
+                        let told = tamper(k, other, &frame);
+                        told.into_iter().for_each(|frame| self.network.carry(k, end, frame.into()));
+                    }
+                    _ => self.network.carry(k, end, frame),
+                }
             }
         }
     }

@@ -124,10 +124,14 @@ impl Consortium {
     }
 
     pub fn plain_command(&self, k: usize) -> Command {
+        self.command_in(k, &self.state(k))
+    }
+
+    pub fn command_in(&self, k: usize, state: &Path) -> Command {
         let mut command = undertone();
         command.current_dir(self.folder.path()).arg("peer").args(["--study", "study.toml"]);
         command.arg("--key").arg(format!("{}.key", self.names[k]));
-        command.arg("--data").arg(format!("data/{}.csv", self.names[k])).arg("--state").arg(self.state(k));
+        command.arg("--data").arg(format!("data/{}.csv", self.names[k])).arg("--state").arg(state);
         command.stdin(Stdio::null());
         command
     }

@@ -34,6 +34,21 @@ impl Transport for Wire<'_> {
     }
 }
 
+/// What an attacker can do: as much as the transport of a node, with any bytes.
+pub struct Wires<'a>(pub(super) &'a mut Vec<Action>);
+
+impl Wires<'_> {
+    /// Connects to a peer.
+    pub fn dial(&mut self, peer: u32) {
+        self.0.push(Action::Dial(peer));
+    }
+
+    /// Sends bytes as a frame.
+    pub fn send(&mut self, link: Link, frame: Vec<u8>) {
+        self.0.push(Action::Send(link, frame.into()));
+    }
+}
+
 /// A connection: the node at each end, unless it has ended, and when the last frame to each arrives.
 struct Cable {
     ends: [Option<usize>; 2],
@@ -74,6 +89,11 @@ impl Cables {
     pub fn end(&self, link: u64, node: usize) -> Option<Link> {
         let side = self.cables.get(&link)?.ends.iter().position(|end| *end == Some(node))?;
         Some(end_of(link, side))
+    }
+
+    /// The node at the other end of a connection.
+    pub fn other(&self, end: Link) -> Option<usize> {
+        self.cables.get(&(end.0 / 2))?.ends[1 - end.0 as usize % 2]
     }
 
     /// How long a node that died stays away.
