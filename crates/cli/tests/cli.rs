@@ -298,3 +298,45 @@ fn printed_epsilons_are_rounded_up() {
         }
     }
 }
+
+/// Evidence is believed for its signatures, not for what it says of itself.
+#[test]
+fn anybody_can_check_evidence() {
+    use undertone_core::identity::Identity;
+    use undertone_core::message::Chain;
+
+    let folder = tempfile::tempdir().unwrap();
+    let identity = Identity::from_secret(&[7; 32]);
+    let chain = Chain::of([3; 32]);
+    let signed = |round: u32, head: [u8; 32]| hex::encode(identity.sign(&chain.vouched(round, &head)));
+    let check = |round: u32, first: ([u8; 32], Option<String>), second: ([u8; 32], Option<String>)| {
+        let story = |(head, signature): ([u8; 32], Option<String>)| serde_json::json!({ "head": hex::encode(head), "signature": signature });
+        let json = serde_json::json!({
+            "format": "undertone evidence 1", "study": hex::encode([3; 32]), "author": "lakeside", "id": identity.id().to_string(),
+            "round": round, "stories": [story(first), story(second)], "proves": true,
+        });
+        std::fs::write(folder.path().join("conflict.json"), json.to_string()).unwrap();
+        undertone(folder.path(), &["evidence", "conflict.json"])
+    };
+    let proof = check(64, ([1; 32], Some(signed(64, [1; 32]))), ([2; 32], Some(signed(64, [2; 32]))));
+    assert!(stdout(&proof).contains("lakeside released different things"), "{}", stderr(&proof));
+    assert_eq!(proof.status.code(), Some(0));
+    let no_proofs = [
+        // The same story twice, two rounds, one signature missing, a signature of something else.
+        check(64, ([1; 32], Some(signed(64, [1; 32]))), ([1; 32], Some(signed(64, [1; 32])))),
+        check(64, ([1; 32], Some(signed(64, [1; 32]))), ([2; 32], Some(signed(65, [2; 32])))),
+        check(64, ([1; 32], Some(signed(64, [1; 32]))), ([2; 32], None)),
+        check(64, ([1; 32], Some(signed(64, [1; 32]))), ([2; 32], Some(signed(64, [1; 32])))),
+    ];
+    for output in no_proofs {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("proves nothing to others"), "{}", stderr(&output));
+    }
+    for (text, place) in
+        [("{", "is not JSON"), ("{}", "has no format"), (r#"{"format": "undertone evidence 1"}"#, "`study`")]
+    {
+        std::fs::write(folder.path().join("conflict.json"), text).unwrap();
+        let output = undertone(folder.path(), &["evidence", "conflict.json"]);
+        assert!(output.status.code() == Some(2) && stderr(&output).contains(place), "{}", stderr(&output));
+    }
+}
