@@ -584,18 +584,26 @@ fn the_owners_policy_is_kept() {
 
 /// Half of a network that was split is not the study: it ends without a model, and says so by its exit code.
 #[test]
-fn less_than_a_majority_has_no_model() {
-    let consortium = Consortium::new(4, 2000, "kind = \"complete\"", "secure");
-    let mut children = consortium.spawn_all(&["--on-loss", "drop", "--patience", "1s"]);
-    until("round 5", || (0..4).all(|k| consortium.round(k).is_some_and(|r| r >= 5)));
-    for child in &mut children[2..] {
-        child.kill().unwrap();
-        child.wait().unwrap();
+fn less_than_a_quorum_has_no_model() {
+    for quorum in [None, Some(2)] {
+        let consortium = Consortium::new(4, 2000, "kind = \"complete\"", "secure");
+        if let Some(quorum) = quorum {
+            let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+            std::fs::write(consortium.path("study.toml"), format!("{study}[peers]\nquorum = {quorum}\n")).unwrap();
+        }
+        let mut children = consortium.spawn_all(&["--on-loss", "drop", "--patience", "1s"]);
+        until("round 5", || (0..4).all(|k| consortium.round(k).is_some_and(|r| r >= 5)));
+        for child in &mut children[2..] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        for (k, child) in children[..2].iter_mut().enumerate() {
+            let code = child.wait().unwrap().code();
+            assert_eq!(code, Some(if quorum.is_none() { 3 } else { 0 }), "{}", consortium.logs());
+            assert_eq!(results(&consortium.state(k)).join("model.json").exists(), quorum.is_some());
+            assert_eq!(consortium.result(k, "statement.json")["clients_in_model"], 2);
+        }
+        let says = "2 of 4 parties are here, and a model of the study needs those of 3";
+        assert_eq!(consortium.logs().contains(says), quorum.is_none());
     }
-    for (k, child) in children[..2].iter_mut().enumerate() {
-        assert_eq!(child.wait().unwrap().code(), Some(3), "{}", consortium.logs());
-        assert!(!results(&consortium.state(k)).join("model.json").exists());
-        assert_eq!(consortium.result(k, "statement.json")["clients_in_model"], 2);
-    }
-    assert!(consortium.logs().contains("2 of 4 parties are here, and a model of the study needs those of 3"));
 }

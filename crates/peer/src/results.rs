@@ -51,7 +51,7 @@ impl Results<'_> {
             return Some(error);
         }
         let (have, clients) = (node.finals().len(), self.roster.names.len());
-        let needed = clients / 2 + 1;
+        let needed = self.study.quorum(clients);
         (have < needed).then_some(PeerError::NoQuorum { have, needed, clients })
     }
 

@@ -14,11 +14,15 @@ use undertone_core::study::Limits;
 use undertone_testing::{Backup, Faults, Forgetful, OtherStory, World};
 
 fn world(text: &str) -> World {
+    world_with(text, BTreeMap::new())
+}
+
+/// With nodes that take longer for everything they send.
+fn world_with(text: &str, slow: BTreeMap<usize, Duration>) -> World {
     let mut cohort = cohort(text);
     cohort.noise = fresh_noise;
-    let faults =
-        Faults { latency: (milliseconds(5), milliseconds(5)), silence: Duration::from_secs(1), ..Faults::default() };
-    World::new(cohort, faults, 1)
+    let latency = (milliseconds(5), milliseconds(5));
+    World::new(cohort, Faults { latency, silence: Duration::from_secs(1), slow, ..Faults::default() }, 1)
 }
 
 /// The only neighbour of a peer takes part in the attack: it says that it knows nothing, and says again what it has said. A participant that is no neighbour and is
@@ -28,7 +32,8 @@ fn one_honest_participant_stops_an_old_state() {
     let folder = tempfile::tempdir().unwrap();
     let text = study(folder.path(), 4, 40, ZCDP, "kind = \"star\"", "squared");
     for (reached, anchored) in [(true, false), (false, true), (false, false)] {
-        let mut world = world(&text);
+        // The attacker answers first.
+        let mut world = world_with(&text, BTreeMap::from([(1, milliseconds(300)), (3, milliseconds(300))]));
         if anchored {
             world.disk(2).anchor();
         }

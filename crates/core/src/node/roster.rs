@@ -94,6 +94,9 @@ impl Roster {
         if named.len() < 2 {
             return refuse("client: peers need at least two tables [client.NAME], each with an id");
         }
+        if study.quorum(named.len()) > named.len() {
+            return refuse(&format!("peers.quorum is more than the {} parties; write fewer", named.len()));
+        }
         if let Some((name, _)) = named.iter().find(|(_, client)| client.id.is_none()) {
             return refuse(&format!("client.{name}.id is missing; it is what `undertone keygen` prints at {name}"));
         }

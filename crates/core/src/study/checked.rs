@@ -122,6 +122,11 @@ impl Study {
         &self.digest
     }
 
+    /// How many last releases a model of the study needs among so many clients: more than half, unless the study says otherwise.
+    pub fn quorum(&self, clients: usize) -> usize {
+        self.spec.quorum.unwrap_or(clients / 2 + 1)
+    }
+
     /// What bounds the frames among so many clients.
     pub fn limits(&self, clients: usize) -> Limits {
         Limits { features: self.features, rounds: self.spec.rounds, clients }

@@ -17,8 +17,21 @@ pub struct StudyDigest {
 
 impl StudyDigest {
     /// The parts of a digest.
-    pub const PARTS: [&'static str; 11] =
-        ["name", "seed", "rounds", "problem", "data", "graph", "algorithm", "privacy", "client", "plan", "inference"];
+    pub const PARTS: [&'static str; 13] = [
+        "name",
+        "seed",
+        "rounds",
+        "problem",
+        "data",
+        "graph",
+        "algorithm",
+        "privacy",
+        "client",
+        "plan",
+        "inference",
+        "peers",
+        "robust",
+    ];
 
     /// Bytes of the whole.
     pub const SIZE: usize = PART * Self::PARTS.len();

@@ -33,6 +33,13 @@ impl StudySpec {
                 "a party has {least} records for {features} features: it adds little but noise; leave it out, or use fewer features"
             ));
         }
+        if let (Some(quorum), Some(clients)) = (self.quorum, clients)
+            && 2 * quorum <= clients
+        {
+            odd.push(format!(
+                "peers.quorum = {quorum} is not more than half of {clients} parties: two halves of a split network would each end with a model of the study"
+            ));
+        }
         if let Some(names) = names.filter(|names| (3..=LARGEST_NETWORK).contains(&names.len()))
             && let Ok(graph) = self.build_graph(names, 0)
         {

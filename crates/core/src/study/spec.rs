@@ -59,6 +59,8 @@ pub struct StudySpec {
     pub clients: BTreeMap<String, ClientSpec>,
     /// The relay for peers that cannot reach each other, if any.
     pub relay: Option<String>,
+    /// How many peers' last releases a model of the study needs at least; more than half of all if not given.
+    pub quorum: Option<usize>,
     /// What only planning needs.
     pub plan: Option<PlanSpec>,
     /// The level of the intervals that are released after the last round, if any are.
@@ -267,6 +269,7 @@ impl StudySpec {
             simulation: Simulation::default(),
             clients: BTreeMap::new(),
             relay: None,
+            quorum: None,
             plan: None,
             inference: None,
             closing: None,

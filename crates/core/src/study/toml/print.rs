@@ -42,6 +42,9 @@ pub fn table(spec: &StudySpec) -> Table {
     if let Some(relay) = &spec.relay {
         top.insert("network".into(), table! { "relay": relay.clone() }.into());
     }
+    if let Some(quorum) = spec.quorum {
+        top.insert("peers".into(), table! { "quorum": quorum as i64 }.into());
+    }
     if let Some(plan) = &spec.plan {
         let mut table = Table::new();
         if let Some(clients) = plan.clients {

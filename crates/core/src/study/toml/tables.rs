@@ -73,6 +73,7 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
         simulation: simulation(top.table("simulation")?)?,
         clients: clients(top.table("client")?)?,
         relay: network(top.table("network")?)?,
+        quorum: peers(top.table("peers")?)?,
         plan,
         inference: inference(top.table("inference")?)?,
         closing: None,
@@ -118,6 +119,7 @@ pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss
         let _ = top.table("simulation").and_then(simulation).map_err(keep);
         let _ = top.table("client").and_then(clients).map_err(keep);
         let _ = top.table("network").and_then(network).map_err(keep);
+        let _ = top.table("peers").and_then(peers).map_err(keep);
         let _ = top.table("inference").and_then(inference).map_err(keep);
         Ok(())
     };
@@ -455,4 +457,12 @@ fn network(table: Option<Reader>) -> Result<Option<String>, StudyError> {
     let relay = table.text("relay")?.map(str::to_string);
     table.finish()?;
     Ok(relay)
+}
+
+/// The quorum.
+fn peers(table: Option<Reader>) -> Result<Option<usize>, StudyError> {
+    let Some(mut table) = table else { return Ok(None) };
+    let quorum = table.integer("quorum", 1, MOST_CLIENTS)?;
+    table.finish()?;
+    Ok(quorum.map(|quorum| quorum as usize))
 }
