@@ -79,6 +79,9 @@ impl<D: Disk> Node<D> {
         hello: &Hello,
         effects: &mut Effects,
     ) -> Result<Option<String>, Stop> {
+        if self.links.counts_hello(link, effects.now) {
+            return Ok(Some("too many hellos".into()));
+        }
         let differences = self.context.digest.differences(&hello.study);
         if !differences.is_empty() {
             return Ok(Some(format!("the two studies differ in: {}", differences.join(", "))));

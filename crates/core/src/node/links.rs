@@ -15,6 +15,9 @@ use crate::privacy::Stream;
 
 /// How long to wait for the answer to a hello.
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+/// Every hello is answered with all that may be missing, so there are not many in this time.
+const HELLO_WINDOW: Duration = Duration::from_secs(10);
+const MOST_HELLOS: u32 = 20;
 /// How long a peer that starts waits for those that it asks besides its neighbours.
 const ASK_PATIENCE: Duration = Duration::from_secs(3);
 /// How many it asks.
@@ -33,6 +36,8 @@ pub(super) struct Connection {
     /// Whether a valid hello has arrived on it.
     pub is_greeted: bool,
     since: Duration,
+    /// Hellos in the current [`HELLO_WINDOW`], and when it began.
+    hellos: (u32, Duration),
 }
 
 /// The connections of a node, and one [`Contact`] for each neighbour in the study's graph.
@@ -88,7 +93,7 @@ impl Links {
         }
         let mut of_peer = self.connections.iter().filter(|(_, c)| c.peer == peer).map(|(link, _)| *link);
         let oldest = of_peer.next().filter(|_| of_peer.count() + 1 >= MOST_LINKS);
-        self.connections.insert(link, Connection { peer, is_greeted: false, since: now });
+        self.connections.insert(link, Connection { peer, is_greeted: false, since: now, hellos: (0, now) });
         oldest
     }
 
@@ -132,6 +137,17 @@ impl Links {
         if let Some(contact) = self.contacts.get_mut(&peer) {
             contact.handle_frame(now);
         }
+    }
+
+    /// Counts a hello. Returns whether there are too many on this connection.
+    pub fn counts_hello(&mut self, link: Link, now: Duration) -> bool {
+        let Some(connection) = self.connections.get_mut(&link) else { return false };
+        let (count, since) = &mut connection.hellos;
+        if now >= *since + HELLO_WINDOW {
+            (*count, *since) = (0, now);
+        }
+        *count += 1;
+        *count > MOST_HELLOS
     }
 
     /// The participants to dial at the start besides the neighbours.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use iroh::endpoint::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::sync::Notify;
@@ -16,6 +17,11 @@ use crate::metrics::Metrics;
 
 /// Longest reason sent along with the end of a connection, in bytes.
 const LONGEST_REASON: usize = 300;
+
+/// How long the rest of a frame may take after its length, besides what its bytes take on the slowest line.
+const FRAME: Duration = Duration::from_secs(5);
+/// Bytes per second of the slowest line.
+const SLOWEST: usize = 10_000;
 
 /// What the node tells a connection.
 #[derive(Debug)]
@@ -136,8 +142,11 @@ impl Hub {
                 return (format!("a frame of {length} bytes, where the study allows {longest}"), false);
             }
             let mut frame = vec![0; length];
-            if let Err(e) = receive.read_exact(&mut frame).await {
-                return (e.to_string(), true);
+            let patience = FRAME + Duration::from_secs((length / SLOWEST) as u64);
+            match timeout(patience, receive.read_exact(&mut frame)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => return (e.to_string(), true),
+                Err(_) => return ("half a frame came".into(), false),
             }
             self.config.metrics.received(4 + length);
             // After the node has ended frames are dropped, but reading goes on: the other side must be able to finish its

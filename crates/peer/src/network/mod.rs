@@ -3,6 +3,7 @@
 //! A thread of its own keeps the connections alive while the node computes or waits for its disk. Nothing but the
 //! addresses in the study is dialled; a relay is used only if the study names one.
 
+mod gate;
 mod link;
 
 use std::collections::HashSet;
@@ -21,6 +22,7 @@ use undertone_core::study::Limits;
 
 use crate::NetworkError;
 use crate::metrics::Metrics;
+use gate::{Gate, Pass};
 pub use link::IrohTransport;
 use link::{LinkHandle, why};
 
@@ -31,6 +33,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 /// How long to try to reach an address.
 const DIAL: Duration = Duration::from_secs(8);
+/// How long a connection that was accepted may take for its handshake, and then for its stream.
+const ACCEPT: Duration = Duration::from_secs(5);
 /// How long to wait for the last frames to arrive before a connection is closed.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -103,9 +107,10 @@ pub fn start(config: Config) -> Result<(Network, IrohTransport, mpsc::Receiver<I
                     Err(e) => drop(ready.send(Err(e))),
                     Ok((endpoint, metrics)) => {
                         let _ = ready.send(Ok(endpoint.bound_sockets()));
-                        Hub { endpoint, config, to_node, next: AtomicU64::new(0), refused: Mutex::default() }
-                            .run(dials, metrics)
-                            .await;
+                        let gate = Gate::new(&config.roster);
+                        let hub =
+                            Hub { endpoint, config, to_node, next: AtomicU64::new(0), refused: Mutex::default(), gate };
+                        hub.run(dials, metrics).await;
                     }
                 }
             });
@@ -158,6 +163,7 @@ struct Hub {
     to_node: mpsc::Sender<Input>,
     next: AtomicU64,
     refused: Mutex<HashSet<PublicKey>>,
+    gate: Arc<Gate>,
 }
 
 impl Hub {
@@ -173,8 +179,10 @@ impl Hub {
             tokio::select! {
                 incoming = hub.endpoint.accept() => {
                     let Some(incoming) = incoming else { break };
-                    let hub = hub.clone();
-                    links.spawn(async move { hub.accept(incoming).await });
+                    if let Some((incoming, pass)) = hub.gate.let_in(incoming) {
+                        let hub = hub.clone();
+                        links.spawn(async move { hub.accept(incoming, pass).await });
+                    }
                 }
                 peer = dials.recv() => {
                     let Some(peer) = peer else { break };
@@ -189,18 +197,24 @@ impl Hub {
         let _ = timeout(CLOSING, hub.endpoint.close()).await;
     }
 
-    async fn accept(&self, incoming: iroh::endpoint::Incoming) {
+    async fn accept(&self, incoming: iroh::endpoint::Incoming, pass: Pass) {
         let Ok(accepting) = incoming.accept() else { return };
-        let Ok(Ok(connection)) = timeout(DIAL, accepting).await else { return };
+        let Ok(Ok(connection)) = timeout(ACCEPT, accepting).await else { return };
         let Some(peer) = self.peer(&connection) else {
             self.log_refused(connection.remote_id());
             connection.close(1u32.into(), b"this key is not in the study that this peer runs");
-            // Until the reason has arrived.
+            // Until the reason has arrived. The pass is kept for as long, so that few are.
             let _ = timeout(CLOSING, connection.closed()).await;
             return;
         };
-        match timeout(DIAL, connection.accept_bi()).await {
-            Ok(Ok((send, receive))) => self.carry(connection, send, receive, peer).await,
+        let Some(_seat) = self.gate.seat(peer) else {
+            return connection.close(1u32.into(), b"too many connections with this key");
+        };
+        match timeout(ACCEPT, connection.accept_bi()).await {
+            Ok(Ok((send, receive))) => {
+                drop(pass);
+                self.carry(connection, send, receive, peer).await;
+            }
             _ => connection.close(1u32.into(), b"no stream was opened"),
         }
     }
