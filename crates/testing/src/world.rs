@@ -124,6 +124,8 @@ struct Place {
     hangs: bool,
     /// Who is there in its place.
     attacker: Option<Box<dyn Attacker>>,
+    /// Whether it ended because somebody told two stories.
+    objects: bool,
 }
 
 /// A function that is called with every frame that a node sends.
@@ -139,6 +141,8 @@ pub struct World {
     pub spy: Option<Spy>,
     /// Alters what nodes send.
     pub tamper: Option<Tamper>,
+    /// Whether a node that sees two stories of a peer ends, as a peer does unless it is told otherwise.
+    pub objections: bool,
     /// What the nodes reported.
     pub news: Vec<(usize, News)>,
     /// How often nodes were killed.
@@ -157,6 +161,7 @@ impl World {
             ticking: Duration::MAX,
             hangs: false,
             attacker: None,
+            objects: false,
         };
         let mut world = Self {
             places: (0..count).map(place).collect(),
@@ -165,11 +170,17 @@ impl World {
             actions: Vec::new(),
             spy: None,
             tamper: None,
+            objections: false,
             news: Vec::new(),
             crashes: 0,
         };
         (0..count).for_each(|node| world.plan(Duration::ZERO, Happening::Start { node }));
         world
+    }
+
+    /// A node that has finished and exited.
+    pub fn finished(&self, k: usize) -> Option<&Node<SimDisk>> {
+        self.places[k].finished.as_ref()
     }
 
     /// Virtual time.
@@ -235,7 +246,9 @@ impl World {
 
     /// Advances time until all nodes are finished or `limit` is reached; an error names the node that stopped and why.
     pub fn run(&mut self, limit: Duration) -> Result<bool, (usize, Stop)> {
-        self.run_until(limit, |world| world.places.iter().all(|p| p.finished.is_some() || p.attacker.is_some()))
+        self.run_until(limit, |world| {
+            world.places.iter().all(|p| p.finished.is_some() || p.attacker.is_some() || p.objects)
+        })
     }
 
     /// Advances time until `done` holds or `limit` is reached.
@@ -284,7 +297,7 @@ impl World {
 
     fn wake(&mut self, node: usize) -> Result<(), (usize, Stop)> {
         let place = &mut self.places[node];
-        if place.node.is_some() || place.attacker.is_some() {
+        if place.node.is_some() || place.attacker.is_some() || place.objects {
             return Ok(());
         }
         place.starts += 1;
@@ -326,6 +339,7 @@ impl World {
             result = node.handle(Event::Tick, now, &mut Wire(&mut actions));
             news.extend(node.take_news());
         }
+        let objects = self.objections && news.iter().any(|n| matches!(n, News::Conflict(_)));
         self.news.extend(news.into_iter().filter(|n| !matches!(n, News::Round(_))).map(|n| (k, n)));
         let deadline = node.deadline(now);
         let finished = node.is_finished(now);
@@ -334,6 +348,12 @@ impl World {
         }
         self.actions = actions;
         match result {
+            Ok(()) if objects => {
+                self.places[k].node = None;
+                self.places[k].objects = true;
+                self.network.leave(k);
+                Ok(())
+            }
             Ok(()) if finished => {
                 self.places[k].finished = self.places[k].node.take();
                 self.network.leave(k);

@@ -188,7 +188,9 @@ impl Witness {
             Some(_) => return Ok(Learned::Known),
             None => {}
         }
-        if is_common {
+        // One that is older than all that are kept would not be known the next time, and would be passed on for ever.
+        let is_kept = is_common && (known.recent.len() < RECENT || known.recent.iter().any(|k| k.round < head.round));
+        if is_kept {
             known.recent.push(head);
             if known.recent.len() > RECENT {
                 let oldest = (0..known.recent.len()).min_by_key(|i| known.recent[*i].round);
@@ -200,7 +202,7 @@ impl Witness {
             self.write(ledger, author, now)?;
             return Ok(Learned::New);
         }
-        Ok(if is_common { Learned::New } else { Learned::Known })
+        Ok(if is_kept { Learned::New } else { Learned::Known })
     }
 
     /// The newest head of every participant of which one is known.

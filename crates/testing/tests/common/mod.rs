@@ -29,12 +29,18 @@ pub fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// The seeds of a test: UNDERTONE_SEED=17 runs only that one, UNDERTONE_SEEDS=5000 runs this many.
+/// The seeds of a test: UNDERTONE_SEED=17 runs only that one, UNDERTONE_SEEDS=5000 runs this many, UNDERTONE_SEEDS=5000..9000 these.
 pub fn seeds(count: u64) -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
-    match number("UNDERTONE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("UNDERTONE_SEEDS").unwrap_or(count),
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    if let Ok(seed) = std::env::var("UNDERTONE_SEED") {
+        return number(&seed)..number(&seed) + 1;
+    }
+    match std::env::var("UNDERTONE_SEEDS") {
+        Ok(text) => match text.split_once("..") {
+            Some((first, end)) => number(first)..number(end),
+            None => 0..number(&text),
+        },
+        Err(_) => 0..count,
     }
 }
 pub const ZCDP: &str = "name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5";
