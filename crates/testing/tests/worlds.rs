@@ -309,8 +309,6 @@ fn three_things_hold_in_every_world() {
     let count = all.end - all.start;
     for seed in all {
         let outcome = run(folder.path(), seed);
-            println!("seed {seed} {:?} {:?}", started.elapsed(), outcome.faults);
-        }
         outcome.faults.iter().for_each(|fault| *seen.entry(*fault).or_default() += 1);
         finished += outcome.finished;
         crashes += outcome.crashes;
