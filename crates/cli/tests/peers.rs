@@ -163,7 +163,7 @@ fn killed_peers_come_back_and_nothing_is_lost() {
         assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
         // A neighbour that received different bytes than before would have logged it.
         let log = std::fs::read_to_string(consortium.log(k)).unwrap();
-        for sign in ["two different releases", "wrong signature", "second, different", "receipt"] {
+        for sign in ["told different peers", "wrong signature", "second, different", "receipt"] {
             assert!(!log.contains(sign), "{sign}\n{log}");
         }
     }
@@ -606,4 +606,37 @@ fn less_than_a_quorum_has_no_model() {
         let says = "2 of 4 parties are here, and a model of the study needs those of 3";
         assert_eq!(consortium.logs().contains(says), quorum.is_none());
     }
+}
+
+/// A disk that does not answer, by a library that comes before the system's: the peer says so, and so do its neighbours.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_disk_that_hangs_is_reported_to_neighbours() {
+    let consortium = Consortium::new(2, 5000, "kind = \"complete\"", "secure");
+    let (source, library, trigger) =
+        (consortium.path("hang.c"), consortium.path("hang.so"), consortium.path("the-disk-hangs"));
+    let code = format!(
+        "#include <unistd.h>\n#include <sys/syscall.h>\nint fdatasync(int fd) {{ while (access(\"{}\", F_OK) == 0) usleep(10000); return syscall(SYS_fdatasync, fd); }}\n",
+        trigger.display()
+    );
+    std::fs::write(&source, code).unwrap();
+    let built = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).ended();
+    assert!(built.status.success(), "{}", errors(&built));
+    let log = std::fs::File::create(consortium.log(0)).unwrap();
+    let mut hanging = consortium.command(0);
+    hanging.env("LD_PRELOAD", &library).stdout(Stdio::null()).stderr(log);
+    let mut children = [hanging.spawn().unwrap(), consortium.spawn(1, &[])];
+    until("round 5", || consortium.round(1).is_some_and(|r| r >= 5));
+    std::fs::write(&trigger, "").unwrap();
+    let says = |k: usize, what: &str| std::fs::read_to_string(consortium.log(k)).is_ok_and(|log| log.contains(what));
+    until("its own report", || says(0, "the disk has not confirmed a write"));
+    until("the neighbour's report", || says(1, "a neighbour says that its disk does not answer"));
+    let stuck = consortium.round(1).unwrap();
+    std::fs::remove_file(&trigger).unwrap();
+    until("more rounds", || consortium.round(1).is_some_and(|r| r > stuck + 5));
+    assert!(says(0, "the disk answers again"));
+    children.iter_mut().for_each(|child| {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
 }

@@ -201,7 +201,7 @@ fn two_million_invalid_frames() {
                     Message::Round(r) => assert!((1..=80).contains(&r.round) && finite(r.payload)),
                     Message::Final(f) => assert!(f.author < 3 && finite(f.payload)),
                     Message::Head { author, head } => assert!(author < 3 && (1..=80).contains(&head.round)),
-                    Message::Hello(_) | Message::Done { .. } => {}
+                    Message::Hello(_) | Message::Done { .. } | Message::Stuck => {}
                 }
             }
         }

@@ -175,6 +175,7 @@ impl<'a, D: Disk> Conversation<'a, D> {
                 let missing: Vec<String> = ids.iter().map(name).collect();
                 tracing::info!(missing = missing.join(", "), "all rounds are done; waiting for last releases");
             }
+            News::Stuck(id) => tracing::warn!(neighbour = name(id), "a neighbour says that its disk does not answer"),
             News::Refused(id, reason) => tracing::warn!(neighbour = name(id), reason, "connection refused"),
             News::Round(round) => tracing::debug!(round, "released"),
             News::Withheld(round) => {

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::metrics::Metrics;
 
+/// Counts the writes that hung.
+pub(crate) type Alarm = tokio::sync::watch::Sender<u32>;
+
 /// A write that takes longer is reported.
 const LONG: Duration = Duration::from_secs(5);
 /// How often it is looked at.
@@ -58,11 +61,16 @@ impl DiskWatch {
     }
 
     /// Looks from time to time, on a thread of its own, as long as somebody uses the disk.
-    pub fn watch(self: &Arc<Self>, metrics: &Arc<Metrics>) {
+    ///
+    /// A write that hangs is an alarm, which the network passes on to neighbours.
+    pub fn watch(self: &Arc<Self>, metrics: &Arc<Metrics>, alarm: &Arc<Alarm>) {
         let (watch, metrics): (Weak<Self>, Weak<Metrics>) = (Arc::downgrade(self), Arc::downgrade(metrics));
+        let alarm = alarm.clone();
         let look = move || {
             while let (Some(watch), Some(metrics)) = (watch.upgrade(), metrics.upgrade()) {
-                watch.look();
+                if watch.look() {
+                    alarm.send_modify(|count| *count += 1);
+                }
                 metrics.disk_waits(watch.waited().as_secs_f64());
                 drop((watch, metrics));
                 std::thread::sleep(LOOK);

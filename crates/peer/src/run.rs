@@ -16,6 +16,7 @@ use undertone_data::{Closed, DataError, Encoder, Loaded, MemoryTable, mean};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
+use crate::disk_watch::Alarm;
 use crate::limit::{Claim, Later, OwnerLimits, Stated};
 use crate::map::Map;
 use crate::metrics::Metrics;
@@ -273,9 +274,9 @@ fn run_stage(
         }
     }
     let folder = state.results(study.name(), &digest.whole());
-    let metrics = Arc::new(Metrics::default());
-    let disk = state.disk(options.durable || is_protected)?.in_study(&digest.whole()).watched(&metrics);
-    let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, &metrics))?;
+    let (metrics, alarm) = (Arc::new(Metrics::default()), Arc::new(Alarm::default()));
+    let disk = state.disk(options.durable || is_protected)?.in_study(&digest.whole()).watched(&metrics, &alarm);
+    let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, (&metrics, &alarm)))?;
     let setup = NodeSetup {
         study: study.clone(),
         roster: roster.clone(),
@@ -341,7 +342,7 @@ fn network_config(
     study: &Study,
     roster: &Arc<Roster>,
     me: usize,
-    metrics: &Arc<Metrics>,
+    (metrics, alarm): (&Arc<Metrics>, &Arc<Alarm>),
 ) -> network::Config {
     network::Config {
         identity: options.identity.clone(),
@@ -351,6 +352,7 @@ fn network_config(
         listen: options.listen.unwrap_or_else(|| own_address(roster.addresses[me].as_deref())),
         limits: study.limits(roster.names.len()),
         metrics: metrics.clone(),
+        alarm: alarm.clone(),
         serve: options.metrics,
         until_input_ends: options.until_input_ends,
     }

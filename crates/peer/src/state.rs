@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use undertone_core::ledger::{Contents, Disk, PLACE, Place};
 
-use crate::disk_watch::DiskWatch;
+use crate::disk_watch::{Alarm, DiskWatch};
 use crate::metrics::Metrics;
 use crate::{OwnerLimits, PeerError, StateError};
 
@@ -48,8 +48,8 @@ impl FileDisk {
     }
 
     /// Reports writes that hang.
-    pub(crate) fn watched(self, metrics: &Arc<Metrics>) -> Self {
-        self.watch.watch(metrics);
+    pub(crate) fn watched(self, metrics: &Arc<Metrics>, alarm: &Arc<Alarm>) -> Self {
+        self.watch.watch(metrics, alarm);
         self
     }
 
@@ -106,15 +106,17 @@ impl Disk for FileDisk {
     }
 
     fn write_mark(&mut self, place: Place, at: u64, bytes: &[u8], durable: bool) -> io::Result<()> {
-        let durable = durable && self.durable;
-        let file = match place {
-            Place::First => self.mark(0)?,
-            Place::Second => self.mark(1)?,
-            Place::Witness => self.mark(2)?,
-            Place::Anchor => return self.anchor.as_ref().map_or(Ok(()), |anchor| anchor.write(at, bytes)),
-        };
-        write_all_at(file, bytes, at)?;
-        if durable { file.sync_data() } else { Ok(()) }
+        let (durable, watch) = (durable && self.durable, self.watch.clone());
+        watch.during(|| {
+            let file = match place {
+                Place::First => self.mark(0)?,
+                Place::Second => self.mark(1)?,
+                Place::Witness => self.mark(2)?,
+                Place::Anchor => return self.anchor.as_ref().map_or(Ok(()), |anchor| anchor.write(at, bytes)),
+            };
+            write_all_at(file, bytes, at)?;
+            if durable { file.sync_data() } else { Ok(()) }
+        })
     }
 }
 

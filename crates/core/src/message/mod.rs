@@ -7,6 +7,7 @@
 //! | 3 final | the last release of some peer, forwarded | 101 + 8 P |
 //! | 4 done | the sender has made its last release and waits for no more of others, because it has all or gave up | 7 |
 //! | 5 head | how far the releases of some peer go and their hash, signed by it, forwarded | 105 |
+//! | 6 stuck | the sender's disk does not answer, so it can do nothing for now | 1 |
 //!
 //! All numbers are little-endian. The connection identifies and authenticates the sender. A frame is decoded only if
 //! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
@@ -209,6 +210,8 @@ pub enum Message<'a> {
         /// Whether it has received the same from the receiver.
         heard: bool,
     },
+    /// The sender's disk does not answer.
+    Stuck,
     /// How far the releases of some author go, forwarded by the sender.
     Head {
         /// The author.
@@ -356,6 +359,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         3 => 1 + 4 + HASH + payload + SIGNATURE,
         4 => 1 + 2 + 4,
         5 => 1 + 4 + SignedHead::SIZE,
+        6 => 1,
         other => return Err(Malformed::Kind(other)),
     };
     // A hello of another version may have another length, and the version is the better answer.
@@ -378,6 +382,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         1 => decode_hello(&mut reader).map(Message::Hello),
         2 => decode_round(&mut reader, limits).map(Message::Round),
         3 => decode_final(&mut reader, limits).map(Message::Final),
+        6 => Ok(Message::Stuck),
         5 => {
             let author = reader.u32().ok_or(Malformed::Short)?;
             let head = SignedHead::read(&mut reader).ok_or(Malformed::Short)?;
@@ -476,6 +481,11 @@ impl Final<'_> {
     pub fn verifies(&self, chain: &Chain, author: &PublicId, rounds: u32) -> bool {
         chain.verifies(author, rounds, &self.signed_head(rounds).head, &self.signature)
     }
+}
+
+/// The frame of a peer whose disk does not answer. It says nothing else, so it need not be recorded.
+pub fn stuck() -> Outgoing {
+    Outgoing([6].into())
 }
 
 /// A done frame of a peer that has done all rounds.

@@ -185,6 +185,14 @@ impl Contact {
         is_first
     }
 
+    /// Whether something that the neighbour says is to be reported: not if it was a moment ago.
+    pub fn is_news(&mut self, what: &str, now: Duration) -> bool {
+        match &mut self.edge {
+            EdgeState::Live(presence) => presence.is_news(what, now),
+            EdgeState::Dropped(_) => false,
+        }
+    }
+
     /// A frame came from the neighbour.
     pub fn handle_frame(&mut self, now: Duration) {
         if let EdgeState::Live(presence) = &mut self.edge {

@@ -76,6 +76,8 @@ pub enum News {
     Lost(u32, String),
     /// Waiting for a neighbour.
     Waiting(u32),
+    /// A neighbour says that its disk does not answer.
+    Stuck(u32),
     /// A connection was refused.
     Refused(u32, String),
     /// A round is done.

@@ -52,13 +52,23 @@ impl<D: Disk> Node<D> {
         // Frames may still arrive on a connection that this side has closed.
         let Some(connection) = self.links.connection(link) else { return Ok(()) };
         let peer = connection.peer;
-        self.links.handle_frame(peer, effects.now);
-        let refused = match decode(frame, &self.context.limits) {
+        let decoded = decode(frame, &self.context.limits);
+        // One that says that it can do nothing is as silent as before.
+        if decoded != Ok(Message::Stuck) {
+            self.links.handle_frame(peer, effects.now);
+        }
+        let refused = match decoded {
             Ok(Message::Hello(hello)) => self.handle_hello(link, peer, &hello, effects)?,
             Ok(_) if !connection.is_greeted => Some("a frame before the hello".into()),
             Ok(Message::Round(release)) => self.handle_release(peer, &release, effects)?,
             Ok(Message::Final(last)) => self.handle_final(&last, frame, effects),
             Ok(Message::Done { complete, heard, .. }) => self.finals.handle_done(peer, complete, heard),
+            Ok(Message::Stuck) => {
+                if self.links.is_news(peer, "its disk does not answer", effects.now) {
+                    effects.news.push(News::Stuck(peer));
+                }
+                None
+            }
             Ok(Message::Head { author, head }) => self.handle_head(peer, author, head, effects)?,
             Err(malformed) => Some(malformed.to_string()),
         };

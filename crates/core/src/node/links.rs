@@ -132,6 +132,11 @@ impl Links {
         self.contacts.get_mut(&peer).is_some_and(|contact| contact.handle_timeout(self.on_loss, is_waited_for, effects))
     }
 
+    /// Whether something that a neighbour says is to be reported: not if it was a moment ago.
+    pub fn is_news(&mut self, peer: u32, what: &str, now: Duration) -> bool {
+        self.contacts.get_mut(&peer).is_some_and(|contact| contact.is_news(what, now))
+    }
+
     /// A frame came from a neighbour.
     pub fn handle_frame(&mut self, peer: u32, now: Duration) {
         if let Some(contact) = self.contacts.get_mut(&peer) {

@@ -9,11 +9,10 @@ use iroh::endpoint::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::timeout;
-use undertone_core::message::Outgoing;
+use undertone_core::message::{Outgoing, stuck};
 use undertone_core::node::{Link, Transport};
 
-use super::{CLOSING, Hub, IDLE, Input};
-use crate::metrics::Metrics;
+use super::{CLOSING, Config, Hub, IDLE, Input};
 
 /// Longest reason sent along with the end of a connection, in bytes.
 const LONGEST_REASON: usize = 300;
@@ -96,7 +95,7 @@ impl Hub {
             return;
         }
         let (closing, end) = (AtomicBool::new(false), Notify::new());
-        let mut writing = Box::pin(write(send, to_send, &closing, &end, &self.config.metrics));
+        let mut writing = Box::pin(write(send, to_send, &closing, &end, &self.config));
         let mut reading = Box::pin(self.read(receive, link));
         let reason = tokio::select! {
             reason = &mut writing => {
@@ -162,12 +161,15 @@ async fn write(
     mut commands: mpsc::Receiver<Command>,
     closing: &AtomicBool,
     end: &Notify,
-    metrics: &Metrics,
+    config: &Config,
 ) -> String {
+    let mut alarm = config.alarm.subscribe();
     let reason = loop {
         let command = tokio::select! {
             biased;
             command = commands.recv() => command,
+            // The node waits for the disk and can say nothing itself.
+            Ok(()) = alarm.changed() => Some(Command::Send(stuck().shared())),
             // Only when no command waits: what the node has asked for is sent first.
             () = end.notified() => None,
         };
@@ -179,7 +181,7 @@ async fn write(
                 if let Err(e) = send.write_all(&bytes).await {
                     return e.to_string();
                 }
-                metrics.sent(bytes.len());
+                config.metrics.sent(bytes.len());
             }
             Some(Command::Close(reason)) => break reason,
             None => break "this peer has ended".into(),

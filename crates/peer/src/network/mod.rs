@@ -21,6 +21,7 @@ use undertone_core::node::{Link, Roster};
 use undertone_core::study::Limits;
 
 use crate::NetworkError;
+use crate::disk_watch::Alarm;
 use crate::metrics::Metrics;
 use gate::{Gate, Pass};
 pub use link::IrohTransport;
@@ -76,6 +77,8 @@ pub struct Config {
     pub listen: SocketAddr,
     pub limits: Limits,
     pub metrics: Arc<Metrics>,
+    /// Rings when the disk does not answer.
+    pub alarm: Arc<Alarm>,
     /// Where to serve metrics, if anywhere.
     pub serve: Option<SocketAddr>,
     /// Whether to end when standard input does.
