@@ -79,13 +79,54 @@ impl Attacker for Forgetful {
     }
 }
 
-/// A second story of a peer: its releases with something added, in a chain of their own, signed like the true ones.
-pub struct OtherStory {
+/// Somebody with a key of the study who makes valid releases of any values.
+#[derive(Clone)]
+pub struct Author {
     identity: Arc<Identity>,
     chain: Chain,
     limits: Limits,
     head: Head,
-    told: u32,
+    round: u32,
+}
+
+impl Author {
+    /// Nothing was released yet.
+    pub fn new(study: &Study, clients: usize, identity: Arc<Identity>) -> Self {
+        let chain = Chain::new(study.digest());
+        let head = chain.start(&identity.id());
+        Self { chain, limits: study.limits(clients), head, identity, round: 0 }
+    }
+
+    /// The last round that was released.
+    pub fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// The frame of the next round, with any numbers.
+    pub fn release(&mut self, values: impl IntoIterator<Item = f64>) -> Vec<u8> {
+        self.round += 1;
+        let mut frame = vec![2];
+        frame.extend(self.round.to_le_bytes());
+        values.into_iter().for_each(|v| frame.extend(v.to_le_bytes()));
+        self.head = next_head(&self.head, self.round, &frame[5..]);
+        let vouched = self.chain.vouched(self.round, &self.head);
+        frame.extend(self.identity.tag(&vouched));
+        if self.limits.signs(self.round) {
+            frame.extend(self.identity.sign(&vouched));
+        }
+        frame
+    }
+
+    /// A signed head of any round, passed on.
+    pub fn head(&self, author: u32, round: u32, head: Head) -> Vec<u8> {
+        let signature = self.identity.sign(&self.chain.vouched(round, &head));
+        SignedHead { round, head, signature }.frame(author).bytes().to_vec()
+    }
+}
+
+/// A second story of a peer: its releases with something added, in a chain of their own, signed like the true ones.
+pub struct OtherStory {
+    author: Author,
     /// What is added to every number.
     pub shift: f64,
 }
@@ -93,25 +134,14 @@ pub struct OtherStory {
 impl OtherStory {
     /// Nothing was told yet.
     pub fn new(study: &Study, clients: usize, identity: Arc<Identity>, shift: f64) -> Self {
-        let chain = Chain::new(study.digest());
-        let head = chain.start(&identity.id());
-        Self { chain, limits: study.limits(clients), head, identity, told: 0, shift }
+        Self { author: Author::new(study, clients, identity), shift }
     }
 
     /// What is sent instead of a frame of the peer; nothing in place of what would give the story away.
     pub fn tell(&mut self, me: u32, frame: &[u8]) -> Option<Vec<u8>> {
-        match decode(frame, &self.limits) {
-            Ok(Message::Round(release)) if release.round == self.told + 1 => {
-                let mut told = frame[..5].to_vec();
-                release.payload.values().for_each(|v| told.extend((v + self.shift).to_le_bytes()));
-                self.told = release.round;
-                self.head = next_head(&self.head, release.round, &told[5..]);
-                let vouched = self.chain.vouched(release.round, &self.head);
-                told.extend(self.identity.tag(&vouched));
-                if release.signature.is_some() {
-                    told.extend(self.identity.sign(&vouched));
-                }
-                Some(told)
+        match decode(frame, &self.author.limits) {
+            Ok(Message::Round(release)) if release.round == self.author.round + 1 => {
+                Some(self.author.release(release.payload.values().map(|v| v + self.shift)))
             }
             Ok(Message::Round(_)) => None,
             Ok(Message::Head { author, .. }) if author == me => None,
