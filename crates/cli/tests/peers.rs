@@ -640,3 +640,72 @@ fn a_disk_that_hangs_is_reported_to_neighbours() {
         child.wait().unwrap();
     });
 }
+
+/// Ten daemons, for as many seconds as UNDERTONE_DAEMONS says, with random faults: killed, stopped for a while, killed several at once. Then all end with one model, and
+/// nothing was noised twice.
+#[test]
+#[ignore = "takes as long as it is told to; tests/soak daemons runs it"]
+fn ten_daemons_survive_for_long() {
+    let seconds: u64 = std::env::var("UNDERTONE_DAEMONS").map_or(60, |n| n.parse().expect("a number"));
+    // More rounds than can be done in this time; they end when the last ones are made after the faults.
+    let consortium = Consortium::new(10, 300 * seconds as u32 + 500, "kind = \"random\"\nmean_degree = 4", "secure");
+    let mut children = consortium.spawn_all(&[]);
+    let mut state = 88172645463325252u64 ^ std::process::id() as u64;
+    let mut random = |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let signal = |child: &Child, name: &str| {
+        assert!(Command::new("kill").arg(name).arg(child.id().to_string()).status().unwrap().success());
+    };
+    let (started, mut faults) = (Instant::now(), 0);
+    while started.elapsed() < Duration::from_secs(seconds) {
+        let victim = random(10) as usize;
+        match random(4) {
+            0 => {
+                signal(&children[victim], "-STOP");
+                std::thread::sleep(Duration::from_millis(random(4000)));
+                signal(&children[victim], "-CONT");
+            }
+            1 => {
+                let victims: Vec<usize> = (0..10usize).filter(|k| (k + victim).is_multiple_of(3)).collect();
+                for k in &victims {
+                    children[*k].kill().unwrap();
+                    children[*k].wait().unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(random(3000)));
+                victims.iter().for_each(|k| children[*k] = consortium.spawn(*k, &[]));
+            }
+            _ => {
+                children[victim].kill().unwrap();
+                children[victim].wait().unwrap();
+                std::thread::sleep(Duration::from_millis(random(500)));
+                children[victim] = consortium.spawn(victim, &[]);
+            }
+        }
+        faults += 1;
+        std::thread::sleep(Duration::from_millis(random(2000)));
+        for (k, child) in children.iter_mut().enumerate() {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none_or(|status| status.success()), "peer{k} {ended:?}\n{}", consortium.logs());
+        }
+    }
+    let round = consortium.round(0);
+    println!("{faults} faults in {seconds} s, at round {round:?} of {}", consortium.rounds);
+    let before = Instant::now();
+    while children.iter_mut().any(|child| child.try_wait().unwrap().is_none()) {
+        assert!(before.elapsed() < Duration::from_secs(600 + 4 * seconds), "hangs\n{}", consortium.logs());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let models: Vec<Value> = (0..10).map(|k| consortium.result(k, "model.json")).collect();
+    assert!(models.iter().all(|m| m["made"]["scaled"] == models[0]["made"]["scaled"]));
+    for (k, child) in children.iter_mut().enumerate() {
+        assert!(child.wait().unwrap().success());
+        let epsilon = consortium.result(k, "statement.json")["epsilon"].as_f64().unwrap();
+        assert!(epsilon <= 3.0 && epsilon > 2.999, "{epsilon}");
+        let log = std::fs::read_to_string(consortium.log(k)).unwrap();
+        assert!(!log.contains("told different peers") && !log.contains("a copy of"), "{log}");
+    }
+}

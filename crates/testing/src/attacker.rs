@@ -63,17 +63,15 @@ impl Forgetful {
 
 impl Attacker for Forgetful {
     fn handle(&mut self, event: Event, wires: &mut Wires) {
-        match event {
-            Event::Frame { link, frame } => match decode(frame, &self.limits) {
-                Ok(Message::Hello(hello)) => {
-                    let known = (hello.round as usize).checked_sub(1).and_then(|at| self.receipts.get(at));
-                    let receipt = known.copied().unwrap_or_default();
-                    wires.send(link, Hello { receipt, ..self.hello }.encode().bytes().to_vec());
-                    self.say(link, hello.receipt.round + 1, wires);
-                }
-                Ok(Message::Round(release)) => self.say(link, release.round, wires),
-                _ => {}
-            },
+        let Event::Frame { link, frame } = event else { return };
+        match decode(frame, &self.limits) {
+            Ok(Message::Hello(hello)) => {
+                let known = (hello.round as usize).checked_sub(1).and_then(|at| self.receipts.get(at));
+                let receipt = known.copied().unwrap_or_default();
+                wires.send(link, Hello { receipt, ..self.hello }.encode().bytes().to_vec());
+                self.say(link, hello.receipt.round + 1, wires);
+            }
+            Ok(Message::Round(release)) => self.say(link, release.round, wires),
             _ => {}
         }
     }

@@ -193,6 +193,7 @@ const HELLO: usize =
     1 + MAGIC.len() + 2 + StudyDigest::SIZE + 4 + 2 * Session::SIZE + 2 * Receipt::SIZE + SignedHead::SIZE + 1;
 
 /// A frame, decoded and within its limits.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it is decoded, and never stored")]
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Message<'a> {
     /// See [`Hello`].
