@@ -71,7 +71,8 @@ fn a_flooded_peer_stays_small_and_goes_on() {
     let seconds = if number("UNDERTONE_FLOOD").is_some() { 10 } else { 1 };
     let (before, ()) = rate(&consortium, || std::thread::sleep(Duration::from_secs(seconds)));
     println!("before: {before:.0} rounds/s, {:.0} MB", memory(&children[0]).0);
-    let floods: [(&str, Box<dyn Fn() -> usize>); 3] = [
+    type Flood<'a> = Box<dyn Fn() -> usize + 'a>;
+    let floods: [(&str, Flood); 3] = [
         ("half-open dials", Box::new(|| runtime.block_on(half_open(target, count)))),
         ("strange keys", Box::new(|| runtime.block_on(strangers(target, count)))),
         ("a key of the study", Box::new(|| runtime.block_on(member(target, secret(2), count)))),

@@ -131,7 +131,7 @@ pub async fn member(target: Target, secret: [u8; 32], count: usize) -> usize {
 }
 
 async fn misbehave(connection: &Connection, k: usize) -> Option<()> {
-    if k % 4 == 0 {
+    if k.is_multiple_of(4) {
         return None;
     }
     let (mut send, _receive) = connection.open_bi().await.ok()?;
