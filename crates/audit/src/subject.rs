@@ -300,7 +300,12 @@ impl<'a> View<'a> {
 
     fn run(&self) -> Run<'a> {
         let subject = self.subject;
-        Run { rounds: subject.study.rounds(), graph: &subject.graph, problem: &subject.problem }
+        Run {
+            rounds: subject.study.rounds(),
+            graph: &subject.graph,
+            problem: &subject.problem,
+            robust: subject.study.liars() > 0,
+        }
     }
 
     fn eta(&self, k: usize) -> Option<f64> {

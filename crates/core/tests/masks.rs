@@ -284,7 +284,7 @@ fn audit(study: &Study, runs: u32) -> [(f64, f64); 2] {
     let problem = study.public_problem().unwrap();
     let graph = Graph::from_edges(&Names::numbered(3), &[(0, 1), (1, 2), (2, 0)]).unwrap();
     let (truth, other) = (clients(privacy.clip(), 1e6), clients(privacy.clip(), -1e6));
-    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem };
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: false };
     let rules = Rules { algorithm: study.algorithm() };
     let (mut learned, width) = ([0.0; 2], study.algorithm().memory());
     for trial in 0..runs {
@@ -389,7 +389,7 @@ fn masks_come_exactly_with_a_budget_for_them() {
     let wrong = [masks(&all, 0).round(3, 0, 2, 2), masks(&all, 0).round(2, 0, 1, 2)];
     let problem = study.public_problem().unwrap();
     let graph = Graph::from_edges(&Names::numbered(3), &[(0, 1), (1, 2)]).unwrap();
-    let run = Run { rounds: 9, graph: &graph, problem: &problem };
+    let run = Run { rounds: 9, graph: &graph, problem: &problem, robust: false };
     let records = clients(study.privacy().unwrap().clip(), 1.0);
     let release = |budget, noise: &Noise, masks| {
         let mut out = [0.0; 2];

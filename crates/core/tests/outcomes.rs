@@ -37,7 +37,7 @@ fn outcome(study: &Study, has_record: bool, round: u32, value: f64) -> Result<()
     let client = Client::new(&rows, Some(study.privacy().unwrap().clip()));
     let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
     let problem = study.public_problem().unwrap();
-    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem };
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: false };
     let points = [0.1, 0.2, -0.1, value, 0.3, 0.2];
     let round = run.round(round, 0, None).with_points(&points[..FEATURES], &points);
     let (mut memory, mut released) = (vec![0.0; FEATURES * study.algorithm().memory()], vec![0.0; FEATURES]);
@@ -116,7 +116,7 @@ fn a_clip_that_is_not_enforced_protects_nothing() {
     let clip = study.privacy().unwrap().clip();
     let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
     let problem = study.public_problem().unwrap();
-    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem };
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: false };
     let (points, budget) = ([0.0; 2 * FEATURES], study.client_budget("1").unwrap());
     let noise = Noise::secure_with_test_key([5; 32]);
     let cost = |clipping| {

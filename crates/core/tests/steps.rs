@@ -48,7 +48,7 @@ fn a_dropped_edge_does_not_shift_the_weights() {
         Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
     let data = Dataset::new(&[0.0], &[0.0], 1, Clipping::Off);
     // Client 2 without its edge to 0: the remaining neighbour is 3, of degree 2, so its weight is 1/3.
-    let run = Run { rounds: 1, graph: &graph, problem: &problem };
+    let run = Run { rounds: 1, graph: &graph, problem: &problem, robust: false };
     let round = run.round(1, 2, None).among(&[3], &[0], &[1.0], &[7.0]);
     let method = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Constant } };
     let (mut public, mut private) = ([0.0], [0.0]);

@@ -1,6 +1,7 @@
 //! Studies: parse, print, parse; and invalid input, which must give a one-sentence error that names the place.
 
 use proptest::prelude::*;
+use undertone_core::names::Names;
 use undertone_core::schema::{Column, Schema};
 use undertone_core::study::{AlgorithmSpec, DataSpec, Document, Study, StudySpec};
 
@@ -405,4 +406,34 @@ fn the_classic_accountant_has_two_names() {
     let exact = read(EXAMPLE, &["algorithm={name=\"zcdp-nfl\",rho=1,eta=1}"]).unwrap();
     let phi = |study: &Study| study.privacy().unwrap().schedule().phi(1).get();
     assert!(phi(&classic) < phi(&exact) / 10.0, "its noise is far larger at the same epsilon");
+}
+
+/// What one liar can move as far as it likes is refused together with `[robust]`, and a graph that cannot carry the liars is said to be odd.
+#[test]
+fn a_study_with_liars_leaves_out_what_they_could_move() {
+    let text = |more: &str, privacy: &str, algorithm: &str| {
+        format!(
+            "rounds = 40\n[problem]\nloss = \"squared\"\n\
+             [data]\nsource = \"synthetic\"\nclients = 6\nrecords = 20\nfeatures = 3\n[graph]\nkind = \"ring\"\n\
+             [algorithm]\n{algorithm}\n[privacy]\nepsilon = 2.0\ndelta = 1e-5\nclip = 0.5\n{privacy}\n[robust]\nliars = 1\n{more}"
+        )
+    };
+    const FREE: &str = "name = \"free-rounds\"\ndata_rounds = 4\neta = 0.5";
+    let refused = |more: &str, privacy: &str, algorithm: &str| {
+        Study::parse(&text(more, privacy, algorithm), "t").unwrap_err().to_string()
+    };
+    for (more, privacy, algorithm, says) in [
+        ("", "colluders = 1", FREE, "masks cancel"),
+        ("[inference]\nlevel = 0.9\n", "", FREE, "intervals and private scores"),
+        ("", "", "name = \"zcdp-grad-nfl\"\neta = 0.5", "has no rule for what liars say"),
+    ] {
+        let error = refused(more, privacy, algorithm);
+        assert!(error.contains("robust.liars") && error.contains(says), "{error}");
+    }
+    let study = Study::parse(&text("", "", FREE), "t").unwrap();
+    assert_eq!(study.liars(), 1);
+    let odd = study.spec().oddities(Some(&Names::numbered(6))).join("\n");
+    assert!(odd.contains("robust.liars = 1: ") && odd.contains("3 neighbours are enough"), "{odd}");
+    let resolved = study.to_toml();
+    assert!(resolved.contains("[robust]\nliars = 1"), "{resolved}");
 }

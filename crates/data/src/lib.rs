@@ -46,7 +46,7 @@ use undertone_core::study::Study;
 pub use closed::{Closed, Interval, PrivateScore};
 pub use inspect::{ColumnSummary, Inspection, inspect};
 pub use memory::MemoryTable;
-pub use model::{Background, FittedModel, Model, Prediction, mean, promise};
+pub use model::{Background, FittedModel, Model, Prediction, mean, promise, trimmed_mean};
 pub use scores::{Score, Scored};
 
 /// Data that cannot be used.

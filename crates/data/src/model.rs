@@ -38,6 +38,21 @@ pub struct Background<'a> {
 
 /// The mean over clients of vectors laid out flat, summed in the order of the clients.
 pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
+    trimmed_mean(flat, features, 0)
+}
+
+/// The mean of points in every coordinate without the `liars` largest and smallest values there: as many of the points may be anything, and it still lies between values of
+/// the others.
+pub fn trimmed_mean(flat: &[f64], features: usize, liars: usize) -> Vec<f64> {
+    let clients = flat.len() / features;
+    if liars > 0 && clients > 2 * liars {
+        let kept = |p: usize| {
+            let mut values: Vec<f64> = flat.iter().skip(p).step_by(features).copied().collect();
+            values.sort_by(f64::total_cmp);
+            values[liars..clients - liars].iter().sum::<f64>() / (clients - 2 * liars) as f64
+        };
+        return (0..features).map(kept).collect();
+    }
     let mut sum = vec![0.0; features];
     for point in flat.chunks_exact(features) {
         for (sum, v) in sum.iter_mut().zip(point) {

@@ -10,7 +10,7 @@ use undertone_core::privacy::{Rho, Spent};
 use undertone_core::schema::Scaling;
 use undertone_core::study::Study;
 use undertone_data::report::{begin_report, score_table, spent_by_round};
-use undertone_data::{Background, Closed, Held, Model, Scored, mean, promise};
+use undertone_data::{Background, Closed, Held, Model, Scored, promise, trimmed_mean};
 
 use crate::state::write_whole;
 use crate::{Evidence, PeerError};
@@ -77,7 +77,7 @@ impl Results<'_> {
         if self.is_model() && self.refused(node).is_none() {
             let finals = node.finals();
             let flat: Vec<f64> = finals.iter().flat_map(|(_, w)| w.iter().copied()).collect();
-            let model = Model::new(self.study, mean(&flat, self.study.features()));
+            let model = Model::new(self.study, trimmed_mean(&flat, self.study.features(), self.study.liars()));
             let clients = finals.iter().map(|(k, _)| self.roster.names.get(*k as usize)).collect();
             let mut json = model.to_json(self.study, &Background { privacy: self.promised(), closed: None, clients });
             let accused = self.names_of(node.accused());
@@ -206,7 +206,7 @@ impl Told<'_> {
         if flat.is_empty() {
             return Ok(());
         }
-        let model = Model::new(study, mean(&flat, study.features()));
+        let model = Model::new(study, trimmed_mean(&flat, study.features(), study.liars()));
         let mut report = begin_report(study, &model, self.closed, None, self.spread);
         let mut own = Scored::new(study.spec().loss);
         self.held.score(study, &model.w, &mut own);

@@ -448,7 +448,7 @@ impl Plan {
         let Some(privacy) = study.privacy() else { return Vec::new() };
         // The size of lambda1 does not matter to any sensitivity.
         let problem = study.problem(|| 1.0);
-        let run = Run { rounds: study.rounds(), graph: &self.graph, problem: &problem };
+        let run = Run { rounds: study.rounds(), graph: &self.graph, problem: &problem, robust: study.liars() > 0 };
         let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
         let masking = study.masking(self.graph.clients(), mean).ok().flatten();
         let budget = privacy.client_budget(None).masked(masking);

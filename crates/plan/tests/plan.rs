@@ -91,8 +91,8 @@ fn the_numbers_of_a_plan_follow_from_the_study() {
         let expected = 2.0 * value("eta") / s.powf(0.4) * value("clip") / 40.0 / (2.0 * r.phi).sqrt();
         assert!((r.sigma / expected - 1.0).abs() < 1e-9, "round {}: {} is not {expected}", r.round, r.sigma);
     }
-    // 8 bytes for each of age, two wards and the intercept; round, kind and tag; two neighbours; one signature.
-    assert_eq!(plan.bytes(), (5 + 32 + 16, 2 * (30 * 53 + 64)));
+    // 8 bytes for each of age, two wards and the intercept; round, kind and tag; a signature, in every round of so few; two neighbours.
+    assert_eq!(plan.bytes(), (5 + 32 + 16 + 64, 2 * 30 * 117));
     assert!(plan.bound().unwrap() > 0.0);
     assert_eq!(study.rounds(), 30);
 }

@@ -15,7 +15,7 @@ use undertone_core::privacy::{ClientBudget, Epsilon, Masking, Masks, Noise};
 use undertone_core::problem::Problem;
 use undertone_core::study::{ClientSpec, Privacy, Redraw, Study, StudyError};
 use undertone_core::swing::Swing;
-use undertone_data::{Closed, DataError, Model, mean};
+use undertone_data::{Closed, DataError, Model, mean, trimmed_mean};
 
 use crate::central::{self, Central, CentralError, Losses};
 use crate::data::Population;
@@ -298,7 +298,12 @@ impl<'a> Setting<'a> {
     fn ground(&self, guard: &'a Guard, trial: u32) -> Ground<'a> {
         Ground {
             population: self.population,
-            run: Run { rounds: self.study.rounds(), graph: self.graph, problem: self.problem },
+            run: Run {
+                rounds: self.study.rounds(),
+                graph: self.graph,
+                problem: self.problem,
+                robust: self.study.liars() > 0,
+            },
             rules: Rules { algorithm: self.study.algorithm() },
             special: self.special,
             privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
@@ -312,8 +317,8 @@ impl<'a> Setting<'a> {
     fn mean(&self, all: &[f64]) -> Vec<f64> {
         let features = self.population.features();
         match self.losses {
-            Some(losses) => mean(&losses.left(all, features), features),
-            None => mean(all, features),
+            Some(losses) => trimmed_mean(&losses.left(all, features), features, self.study.liars()),
+            None => trimmed_mean(all, features, self.study.liars()),
         }
     }
 }

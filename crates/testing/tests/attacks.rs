@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::{FREE, LIMITS, MINUTE, RING, ZCDP, cohort, fresh_noise, identity, milliseconds, study, watched};
 use undertone_core::message::{Chain, Message, decode};
 use undertone_core::node::{News, Stop};
-use undertone_core::study::Limits;
-use undertone_testing::{Backup, Faults, Forgetful, OtherStory, World};
+use undertone_core::study::{Limits, Study};
+use undertone_testing::{Author, Backup, Faults, Forgetful, OtherStory, World};
 
 fn world(text: &str) -> World {
     world_with(text, BTreeMap::new())
@@ -161,5 +161,113 @@ fn two_stories_meet_during_the_study() {
         }
         // Nobody accuses anybody else.
         assert!((1..5).all(|k| world.node(k).unwrap().accused() == [0]));
+    }
+}
+
+/// What a liar says instead of its release, from all releases of honest peers in the same round or, where they are not known yet, the one before.
+type Lie = fn(truth: &[f64], honest: &[Vec<f64>], round: u32) -> Vec<f64>;
+
+fn moments(honest: &[Vec<f64>], p: usize) -> (f64, f64) {
+    let mean = honest.iter().map(|w| w[p]).sum::<f64>() / honest.len() as f64;
+    let variance = honest.iter().map(|w| (w[p] - mean).powi(2)).sum::<f64>() / honest.len() as f64;
+    (mean, variance.sqrt())
+}
+
+const LIES: [(&str, Lie); 7] = [
+    ("a constant shift", |truth, _, _| truth.iter().map(|v| v + 1.0).collect()),
+    ("huge numbers", |truth, _, _| vec![1e6; truth.len()]),
+    ("the last round only", |truth, _, round| if round == 40 { vec![-1e6; truth.len()] } else { truth.to_vec() }),
+    ("flipped signs", |_, honest, _| (0..3).map(|p| -moments(honest, p).0).collect()),
+    ("scaled noise", |_, honest, round| {
+        let sign = |p: usize| if (round as usize * 7 + p * 3) % 5 < 2 { 10.0 } else { -10.0 };
+        (0..3).map(|p| moments(honest, p).0 + sign(p) * moments(honest, p).1).collect()
+    }),
+    ("a little is enough", |_, honest, _| (0..3).map(|p| moments(honest, p).0 - 1.5 * moments(honest, p).1).collect()),
+    ("an inner product", |_, honest, _| (0..3).map(|p| 0.5 * moments(honest, p).0).collect()),
+];
+
+/// The model of a study after a run in which the last `liars` peers tell a lie, if they are given one, to all their neighbours.
+fn model_with(text: &str, liars: usize, lie: Option<Lie>) -> Vec<f64> {
+    let cohort = cohort(text);
+    let study = cohort.study.clone();
+    let clients = study.spec().clients.len();
+    let limits = study.limits(clients);
+    let first = clients - liars;
+    let mut world = World::new(cohort, Faults { latency: (milliseconds(5), milliseconds(5)), ..Faults::default() }, 1);
+    if let Some(lie) = lie {
+        let author = |k: usize| (k, Author::new(&study, clients, identity(k).into()));
+        let mut authors: BTreeMap<usize, Author> = (first..clients).map(author).collect();
+        let mut said: BTreeMap<(usize, u32), Vec<u8>> = BTreeMap::new();
+        let mut honest: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        world.tamper = Some(Box::new(move |from, _, frame| match decode(frame, &limits) {
+            Ok(Message::Round(release)) if from >= first => {
+                let known: Vec<Vec<f64>> = honest.values().cloned().collect();
+                let truth: Vec<f64> = release.payload.values().collect();
+                let told = said.entry((from, release.round)).or_insert_with(|| {
+                    let values = if known.is_empty() { truth.clone() } else { lie(&truth, &known, release.round) };
+                    authors.get_mut(&from).expect("it lies").release(values)
+                });
+                vec![told.clone()]
+            }
+            // Others pass its last release on from what it told them.
+            Ok(Message::Final(last)) if from >= first && last.author as usize >= first => Vec::new(),
+            Ok(Message::Round(release)) => {
+                honest.insert(from, release.payload.values().collect());
+                vec![frame.to_vec()]
+            }
+            _ => vec![frame.to_vec()],
+        }));
+    }
+    assert!(world.run(10 * MINUTE).unwrap(), "{}", world.summary());
+    let finals: Vec<f64> = world.node(0).unwrap().finals().into_iter().flat_map(|(_, w)| w).collect();
+    undertone_data::trimmed_mean(&finals, 3, study.liars())
+}
+
+/// A liar of ten, or five of fifty with UNDERTONE_FIFTY, whatever they say, raise the error at most three times over the same run without them, with noise and without;
+/// without a liar the trimming costs at most 1.3 times, but for zCDP-NFL without noise, which goes without its dual then. Mean errors over five seeds, against the
+/// solution on the honest parties' pooled data.
+#[test]
+fn liars_do_little_to_a_robust_study() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifty = std::env::var("UNDERTONE_FIFTY").is_ok();
+    let (clients, liars, graph) =
+        if fifty { (50, 5, "kind = \"regular\"\ndegree = 10") } else { (10, 1, "kind = \"complete\"") };
+    for algorithm in [FREE, ZCDP] {
+        for noise in [true, false] {
+            let text = |clients: usize, seed: u64, robust: &str| {
+                let text = study(folder.path(), clients, 40, algorithm, graph, "squared");
+                let text =
+                    text.replace("seed = 3", &format!("seed = {seed}")).replace("epsilon = 5.0", "epsilon = 2.0");
+                let (head, tail) = text.split_once("[privacy]").unwrap();
+                let parties = &tail[tail.find("[client").unwrap()..];
+                match noise {
+                    true => format!("{text}{robust}"),
+                    false => format!("privacy = \"off\"\n{head}{parties}{robust}"),
+                }
+            };
+            let exact = text(clients - liars, 3, "").replace("rounds = 40", "rounds = 4000").replace(algorithm, ZCDP);
+            let exact = exact.replace("epsilon = 2.0", "epsilon = 1e9").replace("clip = 0.5", "clip = 100.0");
+            let exact = undertone_sim::run(&Study::parse(&exact, "exact").unwrap(), &|_| {}).unwrap().model.w;
+            let error = |clients: usize, robust: &str, lie: Option<Lie>| {
+                let of = |seed| {
+                    let model = model_with(&text(clients, seed, robust), liars, lie);
+                    model.iter().zip(&exact).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
+                };
+                (1..6).map(of).sum::<f64>() / 5.0
+            };
+            let robust = format!("[robust]\nliars = {liars}\n");
+            let without = error(clients - liars, "", None);
+            let cost = error(clients, &robust, None) / error(clients, "", None);
+            let name = &algorithm[8..16];
+            println!("{name}, noise {noise}: error {without:.4}, cost of trimming {cost:.2}");
+            assert!(cost <= if algorithm == ZCDP && !noise { 1.6 } else { 1.3 }, "{cost}");
+            for (name, lie) in LIES {
+                let rise = error(clients, &robust, Some(lie)) / without;
+                println!("    {name}: {rise:.2} times");
+                assert!(rise <= 3.0, "{name}: {rise}");
+            }
+            // Without the rule the attack works.
+            assert!(error(clients, "", Some(LIES[1].1)) / without > 1000.0);
+        }
     }
 }

@@ -276,7 +276,7 @@ fn another_next_round(text: &str, copy: Backup) -> Backup {
     let prior = resumed.frames.last().unwrap().receipt().head;
     // The copy may not use its records and repeats itself, as after a crash in the middle of a write.
     let problem = study.public_problem().unwrap();
-    let run = Run { rounds: study.rounds(), graph: &cohort.roster.graph, problem: &problem };
+    let run = Run { rounds: study.rounds(), graph: &cohort.roster.graph, problem: &problem, robust: false };
     let round = run.round(last.round + 1, 2, None).among(&[], &[], &last.released, &[]);
     let (mut memory, mut released) = (last.memory.clone(), last.released.clone());
     let state = State { memory: &mut memory, w: &mut [0.0; 3], released: &mut released };

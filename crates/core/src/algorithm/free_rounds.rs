@@ -225,6 +225,10 @@ impl Algorithm for FreeRounds {
         Some(-self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None))
     }
 
+    fn refuses_liars(&self) -> Option<&'static str> {
+        None
+    }
+
     fn step(
         &self,
         round: &Round,

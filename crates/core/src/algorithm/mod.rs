@@ -149,6 +149,11 @@ pub trait Algorithm: Debug + Send + Sync {
         None
     }
 
+    /// Why this algorithm cannot bound what liars do, if it cannot.
+    fn refuses_liars(&self) -> Option<&'static str> {
+        Some("has no rule for what liars say; choose free-rounds or zcdp-nfl")
+    }
+
     /// A data round: computes w_k(n) in two parts, w = `public` + `private`, and updates the memory.
     ///
     /// `public` follows from messages already sent; all that depends on records must be in `private`, because only

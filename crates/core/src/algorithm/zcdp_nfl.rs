@@ -100,6 +100,10 @@ impl Algorithm for ZcdpNfl {
         Some(-1.0 / self.curvature(round))
     }
 
+    fn refuses_liars(&self) -> Option<&'static str> {
+        None
+    }
+
     fn step(
         &self,
         round: &Round,
@@ -116,7 +120,10 @@ impl Algorithm for ZcdpNfl {
             step.public.iter_mut().zip(memory).zip(round.own).zip(disagreement)
         {
             let pull = self.rho * disagreement;
-            *gamma += pull;
+            // A dual adds up what neighbours said in all rounds. A liar that says a little more in each moves it without bound, so a robust run has none.
+            if !round.run.robust {
+                *gamma += pull;
+            }
             *public = own - (*gamma + pull) * share;
         }
         round.add_regularizer(-share, step.public);
@@ -127,8 +134,10 @@ impl Algorithm for ZcdpNfl {
     /// repeats its last release.
     fn mix(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
         self.remember(round, memory);
-        for (gamma, d) in memory.iter_mut().zip(round.disagreement(&mut scratch.vector)) {
-            *gamma += self.rho * d;
+        if !round.run.robust {
+            for (gamma, d) in memory.iter_mut().zip(round.disagreement(&mut scratch.vector)) {
+                *gamma += self.rho * d;
+            }
         }
         released.copy_from_slice(round.own);
         if !self.touches_records(round.number, round.run.rounds) {

@@ -61,6 +61,6 @@ impl Context {
 
     /// The weight of the dual, if the algorithm has one.
     pub fn dual_weight(&self) -> Option<f64> {
-        Some(self.setup.study.algorithm().dual_weight()).filter(|weight| *weight > 0.0)
+        Some(self.setup.study.algorithm().dual_weight()).filter(|weight| *weight > 0.0 && self.setup.study.liars() == 0)
     }
 }

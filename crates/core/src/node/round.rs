@@ -69,7 +69,12 @@ impl Context {
         let Work { points, slots, ids, scratch, w } = inputs.work;
         slots.clear();
         slots.extend(0..ids.len() as u32);
-        let run = Run { rounds: self.limits.rounds, graph: &self.setup.roster.graph, problem: &self.problem };
+        let run = Run {
+            rounds: self.limits.rounds,
+            graph: &self.setup.roster.graph,
+            problem: &self.problem,
+            robust: self.setup.study.liars() > 0,
+        };
         let round = run.round(number, self.setup.me, self.eta).among(ids, slots, inputs.own, points);
         // All K clients' masks, whoever is left: a mask is never taken back.
         let (clients, features) = (self.setup.roster.names.len(), self.limits.features);

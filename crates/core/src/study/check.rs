@@ -72,7 +72,7 @@ impl StudySpec {
     }
 
     /// The parts of the check that do not depend on the algorithm.
-    fn checks(&self) -> [Check; 9] {
+    fn checks(&self) -> [Check; 10] {
         [
             Self::check_problem,
             Self::check_data,
@@ -81,6 +81,7 @@ impl StudySpec {
             Self::check_clients,
             Self::check_network,
             Self::check_budget,
+            Self::check_liars,
             |spec| spec.privacy.map_or(Ok(()), |privacy| spec.check_standardisation(&privacy)),
             |spec| spec.privacy.map_or(Ok(()), |privacy| spec.check_closing(&privacy)),
         ]
@@ -112,6 +113,35 @@ impl StudySpec {
             Some(clients) => count("plan.clients", clients as u64, 2, MOST_CLIENTS),
             None => Ok(()),
         }
+    }
+
+    /// What cannot be had together with liars.
+    fn check_liars(&self) -> Result<(), StudyError> {
+        let Some(liars) = self.liars else { return Ok(()) };
+        count("robust.liars", liars as u64, 1, MOST_CLIENTS)?;
+        let refuse = |with: &str, reason: &str| {
+            Err(StudyError::at("robust.liars", format!("is not possible with {with}: {reason}")))
+        };
+        let Some(privacy) = &self.privacy else { return Ok(()) };
+        if privacy.colluders.is_some() {
+            return refuse(
+                "privacy.colluders",
+                "masks cancel only in a sum of which nothing is left out; remove one of them",
+            );
+        }
+        if privacy.standardise.is_some() {
+            return refuse(
+                "privacy.standardise",
+                "private means and spreads are sums over all parties, which one liar can move; write data.typical for the columns instead",
+            );
+        }
+        if self.inference.is_some() || privacy.score_budget.is_some() {
+            return refuse(
+                "intervals and private scores",
+                "they are computed for a mean over all parties; leave out [inference] and privacy.score_budget",
+            );
+        }
+        Ok(())
     }
 
     fn check_budget(&self) -> Result<(), StudyError> {
@@ -288,6 +318,11 @@ impl StudySpec {
         })?;
         let full = settings("algorithm", given, entry.knobs)?;
         let algorithm = (entry.build)(&full);
+        if self.liars.is_some()
+            && let Some(reason) = algorithm.refuses_liars()
+        {
+            return Err(StudyError::at("robust.liars", format!("is not possible: {name} {reason}")));
+        }
         spec.algorithm = AlgorithmSpec::Named { name: name.clone(), settings: full };
         Ok(algorithm)
     }

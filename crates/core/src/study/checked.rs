@@ -122,6 +122,11 @@ impl Study {
         &self.digest
     }
 
+    /// How many clients may lie; 0 if the study trusts all.
+    pub fn liars(&self) -> usize {
+        self.spec.liars.unwrap_or(0)
+    }
+
     /// How many last releases a model of the study needs among so many clients: more than half, unless the study says otherwise.
     pub fn quorum(&self, clients: usize) -> usize {
         self.spec.quorum.unwrap_or(clients / 2 + 1)

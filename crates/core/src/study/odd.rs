@@ -1,6 +1,8 @@
 //! Settings that are allowed and seldom meant.
 
 use super::StudySpec;
+use crate::algorithm::Round;
+use crate::graph::Graph;
 use crate::names::Names;
 
 /// Networks up to this size have their graph looked at.
@@ -43,6 +45,7 @@ impl StudySpec {
         if let Some(names) = names.filter(|names| (3..=LARGEST_NETWORK).contains(&names.len()))
             && let Ok(graph) = self.build_graph(names, 0)
         {
+            odd.extend(self.liars.and_then(|liars| cannot_carry(liars, &graph, names)));
             let (low, high) = graph.spectrum().metropolis;
             let gap = 1.0 - low.abs().max(high.abs());
             // Accelerated gossip shrinks what is not common by exp(-sqrt(2 gap)) in a round.
@@ -56,4 +59,26 @@ impl StudySpec {
         }
         odd
     }
+}
+
+/// Why a graph cannot bound what so many liars do, if it cannot.
+fn cannot_carry(liars: usize, graph: &Graph, names: &Names) -> Option<String> {
+    let clients = graph.clients();
+    if 2 * liars >= clients {
+        return Some(format!(
+            "robust.liars = {liars} of {clients} parties: half of them can say anything and be believed; no rule helps"
+        ));
+    }
+    // A party trims so many of its neighbours on either side, and something must be left.
+    let carried = |k: usize| if graph.degree(k) < 3 { 0 } else { Round::trimmed(graph.degree(k)) };
+    let weakest = (0..clients).min_by_key(|k| carried(*k))?;
+    (carried(weakest) < liars).then(|| {
+        format!(
+            "robust.liars = {liars}: {} has {} neighbours and is safe from {} of them; if more of its neighbours lie, they can move it as far as they like. Add edges: {} neighbours are enough for any {liars}",
+            names.get(weakest),
+            graph.degree(weakest),
+            carried(weakest),
+            (5 * liars).div_ceil(2).max(3)
+        )
+    })
 }

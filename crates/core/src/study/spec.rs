@@ -61,6 +61,8 @@ pub struct StudySpec {
     pub relay: Option<String>,
     /// How many peers' last releases a model of the study needs at least; more than half of all if not given.
     pub quorum: Option<usize>,
+    /// How many clients may lie, if any: what neighbours say is then trimmed in every round, and so are the last releases.
+    pub liars: Option<usize>,
     /// What only planning needs.
     pub plan: Option<PlanSpec>,
     /// The level of the intervals that are released after the last round, if any are.
@@ -270,6 +272,7 @@ impl StudySpec {
             clients: BTreeMap::new(),
             relay: None,
             quorum: None,
+            liars: None,
             plan: None,
             inference: None,
             closing: None,

@@ -53,7 +53,7 @@ impl<'a> Network<'a> {
 
     /// The public facts.
     pub fn run(&self) -> Run<'_> {
-        Run { rounds: self.rounds, graph: &self.graph, problem: self.problem }
+        Run { rounds: self.rounds, graph: &self.graph, problem: self.problem, robust: false }
     }
 
     /// How far one record of client `k` may move its step in a round.
@@ -81,7 +81,7 @@ impl<'a> Network<'a> {
         self.memory.resize(width * self.clients.len(), 0.0);
         for (k, client) in self.clients.iter().enumerate() {
             let own = k * features..(k + 1) * features;
-            let run = Run { rounds: self.rounds, graph: &self.graph, problem: self.problem };
+            let run = Run { rounds: self.rounds, graph: &self.graph, problem: self.problem, robust: false };
             let round = run.round(round, k, None).with_points(&self.released[own.clone()], &self.released);
             let scale = algorithm.gain(&round).unwrap_or(1.0);
             let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()], scale };
@@ -171,7 +171,7 @@ pub fn with_release<T>(
     let (algorithm, noise) = (Scripted(values.to_vec()), Noise::secure_with_test_key([1; 32]));
     let (mut w, mut released) = (vec![0.0; values.len()], vec![0.0; values.len()]);
     let state = State { memory: &mut [], w: &mut w, released: &mut released };
-    let run = Run { rounds: 1000, graph: &graph, problem: &problem };
+    let run = Run { rounds: 1000, graph: &graph, problem: &problem, robust: false };
     let round = run.round(round, 0, None);
     let rules = Rules { algorithm: &algorithm };
     let protection =

@@ -45,6 +45,9 @@ pub fn table(spec: &StudySpec) -> Table {
     if let Some(quorum) = spec.quorum {
         top.insert("peers".into(), table! { "quorum": quorum as i64 }.into());
     }
+    if let Some(liars) = spec.liars {
+        top.insert("robust".into(), table! { "liars": liars as i64 }.into());
+    }
     if let Some(plan) = &spec.plan {
         let mut table = Table::new();
         if let Some(clients) = plan.clients {

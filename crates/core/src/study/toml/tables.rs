@@ -74,6 +74,7 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
         clients: clients(top.table("client")?)?,
         relay: network(top.table("network")?)?,
         quorum: peers(top.table("peers")?)?,
+        liars: robust(top.table("robust")?)?,
         plan,
         inference: inference(top.table("inference")?)?,
         closing: None,
@@ -120,6 +121,7 @@ pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss
         let _ = top.table("client").and_then(clients).map_err(keep);
         let _ = top.table("network").and_then(network).map_err(keep);
         let _ = top.table("peers").and_then(peers).map_err(keep);
+        let _ = top.table("robust").and_then(robust).map_err(keep);
         let _ = top.table("inference").and_then(inference).map_err(keep);
         Ok(())
     };
@@ -457,6 +459,14 @@ fn network(table: Option<Reader>) -> Result<Option<String>, StudyError> {
     let relay = table.text("relay")?.map(str::to_string);
     table.finish()?;
     Ok(relay)
+}
+
+/// How many may lie.
+fn robust(table: Option<Reader>) -> Result<Option<usize>, StudyError> {
+    let Some(mut table) = table else { return Ok(None) };
+    let liars = table.integer_required("liars", 1, MOST_CLIENTS)?;
+    table.finish()?;
+    Ok(Some(liars as usize))
 }
 
 /// The quorum.
