@@ -7,16 +7,7 @@ use undertone_core::message::{Chain, Head, Hello, Message, Receipt, Session, Sig
 use undertone_core::node::{Event, Link};
 use undertone_core::study::{Limits, Study};
 
-use crate::world::Wires;
-
-/// Whatever sits at a peer's address with the peer's key.
-pub trait Attacker {
-    /// Does something about an event.
-    fn handle(&mut self, event: Event, wires: &mut Wires);
-}
-
-/// Alters frames on their way: called with the sender, the receiver and a frame, it says what is carried instead.
-pub type Tamper = Box<dyn FnMut(usize, usize, &[u8]) -> Vec<Vec<u8>>>;
+use crate::world::{Attacker, Wires};
 
 /// A neighbour that claims to know no more of its victim than the victim does, and says again what the peer whose place it takes has said, so that the victim repeats
 /// its rounds.

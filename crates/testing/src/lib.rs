@@ -40,6 +40,6 @@ mod attacker;
 mod disk;
 mod world;
 
-pub use attacker::{Attacker, Author, Forgetful, OtherStory, Tamper};
+pub use attacker::{Author, Forgetful, OtherStory};
 pub use disk::{Backup, SimDisk};
 pub use world::*;

@@ -18,7 +18,6 @@ use undertone_core::privacy::{Noise, Spent};
 use undertone_core::records::Dataset;
 use undertone_core::study::Study;
 
-use crate::attacker::{Attacker, Tamper};
 use crate::disk::SimDisk;
 use agenda::Happening;
 use network::{Action, Cables, Wire};
@@ -111,6 +110,15 @@ impl Cohort {
         }
     }
 }
+
+/// Whatever sits at a peer's address with the peer's key.
+pub trait Attacker {
+    /// Does something about an event.
+    fn handle(&mut self, event: Event, wires: &mut Wires);
+}
+
+/// Alters frames on their way: called with the sender, the receiver and a frame, it says what is carried instead.
+pub type Tamper = Box<dyn FnMut(usize, usize, &[u8]) -> Vec<Vec<u8>>>;
 
 /// A node, and what remains of it after it was killed.
 struct Place {
