@@ -1,7 +1,7 @@
 //! Evidence that a party told two stories: what is kept of them, and how anybody can check it.
 //!
-//! A party signs the hash of all that it has released up to a round. Two valid signatures of different hashes for the same round of the same study cannot both be of
-//! one history, whatever else is known, and nobody but the owner of the key can make them.
+//! A party signs the hash of all that it has released up to a round. Two valid signatures of different hashes for the same round of the same study cannot belong to
+//! one history, and only the owner of the key can make them.
 
 use serde_json::{Value, json};
 use undertone_core::identity::PublicId;

@@ -34,15 +34,10 @@ impl Transport for Wire<'_> {
     }
 }
 
-/// What an attacker can do: as much as the transport of a node, with any bytes.
+/// What an attacker can do: send any bytes.
 pub struct Wires<'a>(pub(super) &'a mut Vec<Action>);
 
 impl Wires<'_> {
-    /// Connects to a peer.
-    pub fn dial(&mut self, peer: u32) {
-        self.0.push(Action::Dial(peer));
-    }
-
     /// Sends bytes as a frame.
     pub fn send(&mut self, link: Link, frame: Vec<u8>) {
         self.0.push(Action::Send(link, frame.into()));
