@@ -6,7 +6,7 @@ use undertone_core::message::{Message, decode};
 use undertone_core::study::Limits;
 
 fuzz_target!(|frame: &[u8]| {
-    let limits = Limits { features: 4, rounds: 80, clients: 3 };
+    let limits = Limits { features: 4, rounds: 80, clients: 3, largest: 1e30 };
     match decode(frame, &limits) {
         Ok(Message::Round(release)) => {
             assert!((1..=80).contains(&release.round) && release.payload.values().all(f64::is_finite));

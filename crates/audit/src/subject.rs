@@ -2,8 +2,8 @@
 
 use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
-use undertone_core::algorithm::Run;
-use undertone_core::client::{Cost, Protection, RoundError, Rules, State};
+use undertone_core::algorithm::{Robust, Run};
+use undertone_core::client::{Cost, LARGEST_VALUE, Protection, RoundError, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::names::Names;
 use undertone_core::privacy::{
@@ -48,6 +48,7 @@ impl Canary {
 pub struct Subject {
     pub study: Study,
     pub graph: Graph,
+    pub robust: Option<Robust>,
     pub problem: Problem,
     pub names: Names,
     pub budgets: Vec<ClientBudget>,
@@ -116,6 +117,7 @@ impl Subject {
         };
         let masks = study.simulated_masks().map_err(|e| AuditError::Noise(e.to_string()))?;
         Ok(Self {
+            robust: study.robust(&graph),
             graph,
             problem: study.problem(|| 0.0),
             names: names.clone(),
@@ -290,12 +292,12 @@ pub(crate) struct View<'a> {
 impl<'a> View<'a> {
     pub fn new(subject: &'a Subject) -> Self {
         let (features, clients) = (subject.features, subject.names.len());
-        let memory = vec![vec![0.0; features * subject.study.algorithm().memory()]; clients];
+        let memory = vec![vec![0.0; features * subject.study.memory(&subject.graph)]; clients];
         Self { subject, released: vec![0.0; features * clients], memory, scratch: Scratch::default() }
     }
 
     fn rules(&self) -> Rules<'a> {
-        Rules { algorithm: self.subject.study.algorithm() }
+        Rules { algorithm: self.subject.study.algorithm(), largest: LARGEST_VALUE }
     }
 
     fn run(&self) -> Run<'a> {
@@ -304,7 +306,7 @@ impl<'a> View<'a> {
             rounds: subject.study.rounds(),
             graph: &subject.graph,
             problem: &subject.problem,
-            robust: subject.study.liars() > 0,
+            robust: subject.robust.as_ref(),
         }
     }
 

@@ -9,7 +9,7 @@ use undertone_paper::report::{self, Content};
 use undertone_paper::runs::{CaseRun, Measure, Repeats, Runs};
 use undertone_paper::tuned::{self, Tuned};
 use undertone_paper::verdict::{Claim, Rates, claims};
-use undertone_paper::{Case, beyond, grid, tables, trust};
+use undertone_paper::{Case, beyond, grid, liars, tables, trust};
 use undertone_sim::folder;
 
 use crate::{Failure, free_folder, print, with_bar};
@@ -17,7 +17,8 @@ use crate::{Failure, free_folder, print, with_bar};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Draw only this figure (may be repeated): elastic-net-learning, elastic-net-tradeoff, lad-learning,
-    /// ridge-learning, ridge-tradeoff, beyond for the comparison with free rounds on the paper's network, or trust for masks
+    /// ridge-learning, ridge-tradeoff, beyond for the comparison with free rounds on the paper's network, trust for masks, or liars for
+    /// parties that lie
     #[arg(long, value_name = "NAME", value_parser = drawing)]
     figure: Vec<Drawing>,
 
@@ -38,7 +39,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t = Preset::Tuned)]
     preset: Preset,
 
-    /// Fill the whole grid of "beyond the paper", 500 clients too (a minute more)
+    /// Fill the whole grid of "beyond the paper", 500 clients too, and let parties lie (two minutes more)
     #[arg(long, conflicts_with = "figure")]
     full: bool,
 
@@ -57,6 +58,8 @@ enum Drawing {
     Beyond,
     /// What trust is worth.
     Trust,
+    /// What parties that lie can do.
+    Liars,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -87,9 +90,10 @@ fn drawing(name: &str) -> Result<Drawing, String> {
     let section = match name {
         "beyond" => Some(Drawing::Beyond),
         "trust" => Some(Drawing::Trust),
+        "liars" => Some(Drawing::Liars),
         _ => None,
     };
-    found.or(section).ok_or_else(|| format!("the figures are {}, beyond, trust", names.join(", ")))
+    found.or(section).ok_or_else(|| format!("the figures are {}, beyond, trust, liars", names.join(", ")))
 }
 
 /// The part of the grid that is computed. If single figures are requested, nothing else is.
@@ -152,12 +156,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let beyond_runs = beyond_runs.map_err(Failure::input)?;
     let trust_runs = with_bar("what trust is worth", |watch| trust::compute(&masked, &tuned, seed, trials, watch));
     let trust_runs = trust_runs.map_err(Failure::input)?;
+    let lying = arguments.full || arguments.figure.contains(&Drawing::Liars);
+    let lies = match lying {
+        true => with_bar("parties that lie", |watch| liars::compute(seed, watch)).map_err(Failure::input)?,
+        false => Vec::new(),
+    };
     let content = Content {
         figures: &figures,
         runs: &runs,
         rates: &rates,
         beyond: (!grid.is_empty()).then_some(&beyond_runs),
         trust: (!masked.is_empty()).then_some(&trust_runs),
+        liars: lying.then_some(&lies),
         comparison: arguments.preset.comparison(),
         seed,
         trials,
@@ -170,6 +180,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if !masked.is_empty() {
         trust::claims(&trust_runs).iter().for_each(|claim| lines.extend(claim_lines(claim)));
+    }
+    if lying {
+        lines.extend(claim_lines(&liars::claim(&lies)));
     }
     lines.push(format!("written to {}; open {} in a browser", out.display(), out.join("report.html").display()));
     print(&lines.join("\n"))
@@ -223,6 +236,12 @@ fn write(out: &Path, content: &Content, tuned: &Tuned, arguments: &Arguments) ->
         save("trust-trials.csv", &masked.trials_csv())?;
         let known: Vec<Case> = runs.iter().map(|run| run.case).collect();
         runs.extend(masked.iter().filter(|run| !known.contains(&run.case)));
+    }
+    if let Some(rows) = content.liars {
+        for (name, chart) in liars::charts(rows) {
+            chart.save(&out.join(name)).map_err(Failure::machine)?;
+        }
+        save("liars.csv", &liars::csv(rows))?;
     }
     for run in runs {
         save(&format!("studies/{}.toml", run.outcome.study.name()), &run.outcome.study.to_toml())?;

@@ -13,11 +13,9 @@ use crate::algorithm::{Algorithm, Round, Step, StepError};
 use crate::privacy::{ClientBudget, Noise, NoiseError, NoiseScale, RoundMasks, Spent, Stream};
 use crate::records::{Records, Scratch};
 
-/// Values in a release are no larger than this: beyond it a run has diverged, and sums of them could overflow.
+/// Values in a release of any study are no larger than this: beyond it sums of them could overflow. Most studies have a lower limit
+/// ([`Study::reach`](crate::study::Study::reach)).
 pub const LARGEST_VALUE: f64 = 1e30;
-
-/// A part of a release: what is public and what is noised have each less than half of the range, so that their sum is inside it.
-const LARGEST_PART: f64 = LARGEST_VALUE / 4.0;
 
 /// A round could not be completed; nothing was released.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -50,6 +48,8 @@ pub enum RoundError {
 pub struct Rules<'a> {
     /// How w_k(n) is computed.
     pub algorithm: &'a dyn Algorithm,
+    /// The largest value that others accept; beyond it a run has diverged.
+    pub largest: f64,
 }
 
 /// Whether and how a client's releases are protected.
@@ -168,7 +168,9 @@ impl Rules<'_> {
         let step = Step { public: &mut public, private: &mut *state.w, scale };
         self.algorithm.step(round, records, state.memory, scratch, step)?;
         let bounded = protection.is_safe();
-        if bounded && !public.iter().all(|v| v.abs() <= LARGEST_PART) {
+        // What is public and what is noised have each less than half of the range, so that their sum is inside it.
+        let part = self.largest / 4.0;
+        if bounded && !public.iter().all(|v| v.abs() <= part) {
             // Decided from released points alone, before anything is noised: that a run ends here reveals nothing about records.
             return Err(RoundError::Diverged);
         }
@@ -180,7 +182,7 @@ impl Rules<'_> {
         // From here on there is a noised release, which is recorded and charged whatever it looks like: nothing may end the round. Numbers that
         // others would refuse are moved into the range.
         if bounded {
-            state.released.iter_mut().for_each(|v| *v = v.clamp(-LARGEST_PART, LARGEST_PART));
+            state.released.iter_mut().for_each(|v| *v = v.clamp(-part, part));
         }
         // The public part is added to what is already protected.
         for ((w, released), public) in state.w.iter_mut().zip(state.released.iter_mut()).zip(&public) {

@@ -7,6 +7,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use undertone_core::client::LARGEST_VALUE;
 use undertone_core::client::{Cost, Release};
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{
@@ -16,7 +17,7 @@ use undertone_core::message::{Chain, Receipt};
 use undertone_core::privacy::{Accountant, ClientBudget, Delta, Rho, Schedule, Spent};
 use undertone_core::study::{Limits, Study};
 
-const LIMITS: Limits = Limits { features: 2, rounds: 6, clients: 3 };
+const LIMITS: Limits = Limits { features: 2, rounds: 6, clients: 3, largest: LARGEST_VALUE };
 const RHO: f64 = 0.125;
 
 /// A disk shared with the test, that accepts a limited number of writes and bytes.

@@ -9,7 +9,7 @@ mod common;
 use common::Client;
 use undertone_core::algorithm::Run;
 use undertone_core::cholesky::Cholesky;
-use undertone_core::client::{Cost, Protection, RoundError, Rules, State};
+use undertone_core::client::{Cost, LARGEST_VALUE, Protection, RoundError, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::identity::{Identity, PublicId};
 use undertone_core::names::Names;
@@ -284,8 +284,8 @@ fn audit(study: &Study, runs: u32) -> [(f64, f64); 2] {
     let problem = study.public_problem().unwrap();
     let graph = Graph::from_edges(&Names::numbered(3), &[(0, 1), (1, 2), (2, 0)]).unwrap();
     let (truth, other) = (clients(privacy.clip(), 1e6), clients(privacy.clip(), -1e6));
-    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: false };
-    let rules = Rules { algorithm: study.algorithm() };
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: None };
+    let rules = Rules { algorithm: study.algorithm(), largest: LARGEST_VALUE };
     let (mut learned, width) = ([0.0; 2], study.algorithm().memory());
     for trial in 0..runs {
         // A run of its own for every trial: other secrets, as another study would have.
@@ -389,14 +389,14 @@ fn masks_come_exactly_with_a_budget_for_them() {
     let wrong = [masks(&all, 0).round(3, 0, 2, 2), masks(&all, 0).round(2, 0, 1, 2)];
     let problem = study.public_problem().unwrap();
     let graph = Graph::from_edges(&Names::numbered(3), &[(0, 1), (1, 2)]).unwrap();
-    let run = Run { rounds: 9, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: 9, graph: &graph, problem: &problem, robust: None };
     let records = clients(study.privacy().unwrap().clip(), 1.0);
     let release = |budget, noise: &Noise, masks| {
         let mut out = [0.0; 2];
         let state = State { memory: &mut [], w: &mut [0.0; 2], released: &mut out };
         let protection = Protection::On { budget, noise, masks, trial: 0 };
         let round = run.round(1, 0, None).with_points(&[0.0; 2], &[0.0; 6]);
-        let rules = Rules { algorithm: study.algorithm() };
+        let rules = Rules { algorithm: study.algorithm(), largest: LARGEST_VALUE };
         rules
             .round(&round, records[0].records(), protection, state, &mut Scratch::default())
             .map(|release| release.cost())

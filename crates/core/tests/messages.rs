@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::client::LARGEST_VALUE;
 use undertone_core::client::Release;
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{Begin, Carried, Ledger, MemoryDisk, Sealed};
@@ -18,7 +19,7 @@ use undertone_core::study::{Limits, Study, StudyDigest};
 const STUDY: &str = "rounds = 80\n[problem]\nloss = \"squared\"\n[data]\nsource = \"synthetic\"\nclients = 3\nfeatures = 4\n\
     [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 1.0\neta = 1.0\n\
     [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n";
-const LIMITS: Limits = Limits { features: 4, rounds: 80, clients: 3 };
+const LIMITS: Limits = Limits { features: 4, rounds: 80, clients: 3, largest: LARGEST_VALUE };
 
 fn digest() -> StudyDigest {
     *Study::parse(STUDY, "t").unwrap().digest()
@@ -145,6 +146,9 @@ fn each_kind_of_invalid_frame_is_refused() {
     assert!(matches!(refused(&[round.clone(), vec![0]].concat()), Malformed::Size { kind: 2, .. }));
     assert_eq!(refused(&change(5, &f64::NAN.to_le_bytes())), Malformed::NotFinite);
     assert_eq!(refused(&change(13, &f64::INFINITY.to_le_bytes())), Malformed::NotFinite);
+    let tight = Limits { largest: 50.0, ..LIMITS };
+    assert!(decode(&change(5, &50f64.to_le_bytes()), &tight).is_ok());
+    assert_eq!(decode(&change(5, &(-50.1f64).to_le_bytes()), &tight).unwrap_err(), Malformed::NotFinite);
     assert_eq!(refused(&change(1, &0u32.to_le_bytes())), Malformed::OutOfStudy);
     assert_eq!(refused(&change(1, &81u32.to_le_bytes())), Malformed::OutOfStudy);
     let hello = hello().encode().bytes().to_vec();

@@ -37,7 +37,7 @@ fn outcome(study: &Study, has_record: bool, round: u32, value: f64) -> Result<()
     let client = Client::new(&rows, Some(study.privacy().unwrap().clip()));
     let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
     let problem = study.public_problem().unwrap();
-    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: None };
     let points = [0.1, 0.2, -0.1, value, 0.3, 0.2];
     let round = run.round(round, 0, None).with_points(&points[..FEATURES], &points);
     let (mut memory, mut released) = (vec![0.0; FEATURES * study.algorithm().memory()], vec![0.0; FEATURES]);
@@ -45,7 +45,7 @@ fn outcome(study: &Study, has_record: bool, round: u32, value: f64) -> Result<()
     let budget = study.client_budget("1").unwrap();
     let noise = Noise::secure_with_test_key([5; 32]);
     let protection = Protection::On { budget: &budget, noise: &noise, masks: None, trial: 0 };
-    let rules = Rules { algorithm: study.algorithm() };
+    let rules = Rules { algorithm: study.algorithm(), largest: LARGEST_VALUE };
     let release = rules.round(&round, client.records(), protection, state, &mut Scratch::default())?;
     // A round that was noised is always one that can be recorded and sent.
     let sendable = release.values().iter().all(|v| v.abs() < LARGEST_VALUE);
@@ -116,7 +116,7 @@ fn a_clip_that_is_not_enforced_protects_nothing() {
     let clip = study.privacy().unwrap().clip();
     let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
     let problem = study.public_problem().unwrap();
-    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: study.rounds(), graph: &graph, problem: &problem, robust: None };
     let (points, budget) = ([0.0; 2 * FEATURES], study.client_budget("1").unwrap());
     let noise = Noise::secure_with_test_key([5; 32]);
     let cost = |clipping| {
@@ -125,7 +125,7 @@ fn a_clip_that_is_not_enforced_protects_nothing() {
         let state = State { memory: &mut [], w: &mut [0.0; FEATURES], released: &mut released };
         let protection = Protection::On { budget: &budget, noise: &noise, masks: None, trial: 0 };
         let round = run.round(1, 0, None).with_points(&points[..FEATURES], &points);
-        let rules = Rules { algorithm: study.algorithm() };
+        let rules = Rules { algorithm: study.algorithm(), largest: LARGEST_VALUE };
         rules.round(&round, data.records(), protection, state, &mut Scratch::default()).map(|release| release.cost())
     };
     assert!(matches!(cost(Clipping::Enforced(clip)), Ok(Cost::Noised(_))));

@@ -18,7 +18,7 @@ use undertone_core::algorithm::p_admm::PAdmm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
 use undertone_core::algorithm::{Algorithm, Decay, Round, Run, Step, StepError, StepSize};
-use undertone_core::client::{Cost, Protection, Rules, State};
+use undertone_core::client::{Cost, LARGEST_VALUE, Protection, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::knob::Settings;
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
@@ -84,7 +84,7 @@ fn worst_ratio(algorithm: &dyn Algorithm, problem: &Problem) -> f64 {
                 continue;
             }
             let gradient = Sensitivity::of_clipped_mean(clip, RECORDS);
-            let run = Run { rounds: ROUNDS, graph: &graph, problem, robust: false };
+            let run = Run { rounds: ROUNDS, graph: &graph, problem, robust: None };
             let allowed = algorithm.sensitivity(&run.round(round, 0, None), gradient).get();
             worst = worst.max(moved / allowed);
         }
@@ -341,7 +341,7 @@ fn unclipped_p_admm_breaks_its_own_sensitivity() {
     let w = |y| Network::new(&problem, &[(0, 1)], clients(y)).step(&unclipped, 1)[..3].to_vec();
     let moved = w(20.0).iter().zip(w(-20.0)).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
     let graph = Graph::from_edges(&Names::numbered(2), &[(0, 1)]).unwrap();
-    let run = Run { rounds: 1, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: 1, graph: &graph, problem: &problem, robust: None };
     let gradient = Sensitivity::of_clipped_mean(Clip::new(CLIP).unwrap(), 3);
     assert!(moved > 3.0 * unclipped.sensitivity(&run.round(1, 0, None), gradient).get());
 }
@@ -350,7 +350,7 @@ fn unclipped_p_admm_breaks_its_own_sensitivity() {
 fn a_client_may_have_its_own_step_size() {
     let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
     let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
-    let run = Run { rounds: 9, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: 9, graph: &graph, problem: &problem, robust: None };
     let gradient = Sensitivity::of_clipped_mean(Clip::new(CLIP).unwrap(), 5);
     let allowed = |eta, round| zcdp().sensitivity(&run.round(round, 0, eta), gradient).get();
     let expected = |eta: f64, n: f64| 2.0 * CLIP / (5.0 * (2.0 * 0.4 * 2.0 + n.sqrt() / eta));
@@ -363,7 +363,7 @@ fn a_client_may_have_its_own_step_size() {
 fn noise_is_made_for_the_round_as_it_is() {
     let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
     let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
-    let run = Run { rounds: ROUNDS, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: ROUNDS, graph: &graph, problem: &problem, robust: None };
     let rows = [(vec![0.3, -0.2, 0.5], 1.0), (vec![0.1, 0.9, -0.4], -2.0)];
     let client = Client::new(&rows, Some(Clip::new(CLIP).unwrap()));
     let schedule = Arc::new(Schedule::geometric_from_first(Rho::new(0.01).unwrap(), ROUNDS, 0.9).unwrap());
@@ -384,7 +384,7 @@ fn noise_is_made_for_the_round_as_it_is() {
                         let mut memory = vec![0.0; FEATURES * algorithm.memory()];
                         let (mut w, mut released) = (vec![0.0; FEATURES], vec![0.0; FEATURES]);
                         let state = State { memory: &mut memory, w: &mut w, released: &mut released };
-                        let rules = Rules { algorithm };
+                        let rules = Rules { algorithm, largest: LARGEST_VALUE };
                         let scratch = &mut Scratch::default();
                         let cost = rules.round(&round, client.records(), protection, state, scratch).unwrap().cost();
                         (released, cost)
@@ -431,7 +431,7 @@ fn an_intercept_of_p_admm_moves_as_far_as_its_sensitivity_says() {
 fn a_mixing_round_is_the_same_whatever_the_records() {
     let problem = problem(AnyLoss::Absolute(Absolute), Regularizer::None);
     let graph = Graph::from_edges(&Names::numbered(3), &EDGES).unwrap();
-    let run = Run { rounds: ROUNDS, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: ROUNDS, graph: &graph, problem: &problem, robust: None };
     let algorithm = free_rounds();
     let points: Vec<f64> = (0..9).map(|i| 0.1 * f64::from(i)).collect();
     let release = |target: f64, number: u32| {
@@ -440,7 +440,7 @@ fn a_mixing_round_is_the_same_whatever_the_records() {
         let mut memory = vec![0.0; FEATURES * algorithm.memory()];
         let (mut w, mut released) = (vec![0.0; FEATURES], vec![0.0; FEATURES]);
         let state = State { memory: &mut memory, w: &mut w, released: &mut released };
-        let (rules, scratch) = (Rules { algorithm: &algorithm }, &mut Scratch::default());
+        let (rules, scratch) = (Rules { algorithm: &algorithm, largest: LARGEST_VALUE }, &mut Scratch::default());
         let cost = rules.round(&round, client.records(), Protection::Off, state, scratch).unwrap().cost();
         (released, memory, cost)
     };

@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::Algorithm;
 use undertone_core::algorithm::subgradient::Subgradient;
 use undertone_core::algorithm::zcdp_nfl::ZcdpNfl;
-use undertone_core::algorithm::{Decay, Run, Step, StepSize};
+use undertone_core::algorithm::{Decay, Robust, Run, Spread, Step, StepSize};
 use undertone_core::graph::Graph;
 use undertone_core::knob::{Knob, Settings, Value};
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
@@ -48,13 +48,56 @@ fn a_dropped_edge_does_not_shift_the_weights() {
         Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
     let data = Dataset::new(&[0.0], &[0.0], 1, Clipping::Off);
     // Client 2 without its edge to 0: the remaining neighbour is 3, of degree 2, so its weight is 1/3.
-    let run = Run { rounds: 1, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: 1, graph: &graph, problem: &problem, robust: None };
     let round = run.round(1, 2, None).among(&[3], &[0], &[1.0], &[7.0]);
     let method = Subgradient { eta: StepSize { eta: 0.5, decay: Decay::Constant } };
     let (mut public, mut private) = ([0.0], [0.0]);
     let step = Step { public: &mut public, private: &mut private, scale: -0.5 };
     method.step(&round, data.records(), &mut [0.0], &mut Scratch::default(), step).unwrap();
     assert_eq!(public[0], 1.0 + (7.0 - 1.0) / 3.0);
+}
+
+/// What edges carry in a robust run: both ends hold the same with opposite signs, so honest clients do not move their sum. A liar moves it in every round by no more than honest points
+/// differ by, and in sum over all rounds by no more than the limit of its edges, whatever it says. A lost edge takes its dual with it.
+#[test]
+fn an_edge_carries_no_more_than_honest_noise_would() {
+    let names = Names::numbered(4);
+    // Degrees 3, 1, 2, 2; client 3 lies.
+    let graph = Graph::from_edges(&names, &[(0, 1), (0, 2), (0, 3), (2, 3)]).unwrap();
+    let problem =
+        Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::None, lambda: 0.0, intercept: false };
+    // A data round and three mixing rounds in turn, with noise of 1 and differences of .5 by chance.
+    let spread = |n: u32| (n % 4 == 1).then_some(Spread { noise: 1.0, chance: 0.5 });
+    let robust = Robust::new((1..=99).map(spread), 0.5, 0.6);
+    let run = Run { rounds: 99, graph: &graph, problem: &problem, robust: Some(&robust) };
+    let (mut rng, mut flows) = (Xoshiro256PlusPlus::seed_from_u64(7), [[0.0; 3]; 3]);
+    let (mut all, mut moved, mut most) = (0.0, 0.0, 0.0f64);
+    for number in 2..=99 {
+        let mut points: [f64; 4] = std::array::from_fn(|_| rng.random_range(-0.1..0.1));
+        points[3] = 1e6;
+        let carried = |k: usize, flows: &mut [f64], dual: bool| {
+            let round = run.round(number, k, None).with_points(&points[k..=k], &points);
+            let mut out = [0.0];
+            match dual {
+                true => round.bounded_dual(&robust, 0.5, flows, &mut out),
+                false => round.bounded_disagreement(&robust, |_| 1.0, flows, &mut out),
+            }
+            out[0]
+        };
+        let now: f64 = (0..3).map(|k| carried(k, &mut flows[k], false)).sum();
+        (all, moved, most) = (all + now, moved + now.abs(), most.max(now.abs()));
+        // The edges to the liar hold their bounds as duals from the first round on, 0.6/3 at client 0 and 0.6/2 at client 2; all others cancel.
+        let duals: f64 = (0..3).map(|k| carried(k, &mut flows[k], true)).sum();
+        assert!((duals + 0.2 + 0.3).abs() < 1e-12, "{duals}");
+    }
+    // Two edges to the liar, 25 data rounds: 2 (5 + 25/2) each, all of it in one direction, and at most 1.1 of it in a round.
+    assert!((all + 2.0 * 35.0).abs() < 1e-9 && (moved + all).abs() < 1e-9, "{all} {moved}");
+    assert!(most < 2.0 * 1.25f64.sqrt() * 1.1, "{most}");
+    assert_eq!(robust.carried(), 35.0);
+    let (points, mut gamma) = ([0.0; 4], [0.0]);
+    let round = run.round(99, 2, None).with_points(&points[..1], &points).left_with(&[0]);
+    round.bounded_dual(&robust, 0.01, &mut flows[2], &mut gamma);
+    assert_eq!(gamma[0], 0.01 * flows[2][0]);
 }
 
 #[test]

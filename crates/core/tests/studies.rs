@@ -433,7 +433,7 @@ fn a_study_with_liars_leaves_out_what_they_could_move() {
     let study = Study::parse(&text("", "", FREE), "t").unwrap();
     assert_eq!(study.liars(), 1);
     let odd = study.spec().oddities(Some(&Names::numbered(6))).join("\n");
-    assert!(odd.contains("robust.liars = 1: ") && odd.contains("3 neighbours are enough"), "{odd}");
+    assert!(odd.contains("robust.liars = 1: ") && odd.contains("5 neighbours are enough"), "{odd}");
     let resolved = study.to_toml();
     assert!(resolved.contains("[robust]\nliars = 1"), "{resolved}");
 }

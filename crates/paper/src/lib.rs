@@ -4,7 +4,7 @@
 //! paper's five figures and behind the comparison that goes beyond it. [`tuned`] holds the parameters that the same search
 //! found for all of them, on data that no figure uses; [`runs`] runs them and draws the figures; [`compare`] compares two of
 //! them; [`verdict`] judges the paper's claims by rules that are written down there, [`beyond`] those about free rounds, with [`tables`], and
-//! [`trust`] those about masks; [`report`] puts it all on one page. `undertone reproduce` is this crate as a command.
+//! [`trust`] those about masks, [`liars`] those about parties that lie; [`report`] puts it all on one page. `undertone reproduce` is this crate as a command.
 //!
 //! ```
 //! use undertone_core::watch::Unwatched;
@@ -28,6 +28,7 @@ mod cases;
 pub mod compare;
 pub mod figure;
 pub mod grid;
+pub mod liars;
 pub mod report;
 pub mod runs;
 pub mod tables;

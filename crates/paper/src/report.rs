@@ -7,7 +7,7 @@ use undertone_sim::plot::PlotError;
 use crate::figure::Figure;
 use crate::runs::Runs;
 use crate::verdict::{Claim, Rates, Verdict, claims};
-use crate::{DELTA, ROUNDS, beyond, tables, trust};
+use crate::{DELTA, ROUNDS, beyond, liars, tables, trust};
 
 const STYLE: &str = "
 :root { --ink: #1c1e21; --soft: #5c6370; --paper: #ffffff; --card: #f6f7f9; --line: #d9dce1; --good: #00724f; --mixed: #8a5a00; --bad: #a83200 }
@@ -40,6 +40,8 @@ pub struct Content<'a> {
     pub beyond: Option<&'a Runs>,
     /// The runs with masks, if they were computed.
     pub trust: Option<&'a Runs>,
+    /// The runs with liars, if they were computed.
+    pub liars: Option<&'a [liars::Row]>,
     /// How the methods of the figures are compared.
     pub comparison: &'a str,
     /// The seed.
@@ -92,6 +94,10 @@ pub fn page(content: &Content) -> Result<String, PlotError> {
         for claim in trust::claims(runs) {
             body += &claim_card(&claim);
         }
+    }
+    if let Some(rows) = content.liars {
+        body += &liars::section(rows)?;
+        body += &claim_card(&liars::claim(rows));
     }
     body += "<h2>Parameters</h2>";
     body += &parameters(runs);

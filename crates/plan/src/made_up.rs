@@ -366,6 +366,7 @@ fn fewer(records: &[usize], clients: usize, features: usize) -> Vec<usize> {
 fn plain(study: &StudySpec, records: Vec<usize>) -> StudySpec {
     let mut spec = StudySpec {
         algorithm: AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0),
+        liars: None,
         privacy: None,
         seed: study.seed.wrapping_add(OTHER_DATA) & i64::MAX as u64,
         ..study.clone()

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use rayon::prelude::*;
-use undertone_core::algorithm::Run;
+use undertone_core::algorithm::{Run, find};
 use undertone_core::graph::{Graph, Spectrum};
 use undertone_core::knob::{Scale, Value};
 use undertone_core::loss::Shape;
@@ -255,7 +255,8 @@ pub(crate) fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
         // Where the study counts classically or not at all, zcdp-nfl is dp-nfl already.
         let twice = candidate.accountant.is_some() && (study.is_none() || candidate.accountant == study);
         let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
-        if twice || (classic && (made_up.fewer > 1.0 || masked)) {
+        let fooled = spec.liars.is_some() && !find(candidate.algorithm).is_some_and(|entry| entry.bounds_liars);
+        if twice || fooled || (classic && (made_up.fewer > 1.0 || masked)) {
             continue;
         }
         let dials = open_dials(&candidate, spec, made_up.names.len());
@@ -448,7 +449,7 @@ impl Plan {
         let Some(privacy) = study.privacy() else { return Vec::new() };
         // The size of lambda1 does not matter to any sensitivity.
         let problem = study.problem(|| 1.0);
-        let run = Run { rounds: study.rounds(), graph: &self.graph, problem: &problem, robust: study.liars() > 0 };
+        let run = Run { rounds: study.rounds(), graph: &self.graph, problem: &problem, robust: None };
         let mean = || self.records.iter().sum::<usize>() as f64 / self.records.len() as f64;
         let masking = study.masking(self.graph.clients(), mean).ok().flatten();
         let budget = privacy.client_budget(None).masked(masking);
@@ -502,7 +503,7 @@ impl Plan {
     pub fn bytes(&self) -> (usize, usize) {
         let study = &self.recommended().study;
         let limits = study.limits(self.graph.clients());
-        let degree = (0..self.graph.clients()).map(|k| self.graph.degree(k)).max().unwrap_or(0);
+        let degree = self.graph.max_degree();
         (limits.frame(1), degree * (1..=study.rounds()).map(|n| limits.frame(n)).sum::<usize>())
     }
 }

@@ -223,3 +223,14 @@ fn plans_count_what_is_held_out_once() {
     assert_eq!(held.recommended().algorithm, plain.recommended().algorithm);
     assert!((skill(&held) - skill(&plain)).abs() < 0.02, "{} {}", skill(&held), skill(&plain));
 }
+
+/// With liars in mind only algorithms that bound what they do are compared, and the study that is written says the same.
+#[test]
+fn plans_against_liars_name_algorithms_that_bound_them() {
+    let text = FILES.replace("records = 40", "").replace("intercept = true", "intercept = true\nrecords = 40")
+        + "[robust]\nliars = 1\n";
+    let plan = planned(&text).unwrap();
+    assert!(plan.rows.iter().all(|row| row.algorithm != "zcdp-grad-nfl"));
+    assert!(plan.rows.iter().any(|row| row.algorithm == "zcdp-nfl"));
+    assert_eq!(plan.recommended().study.liars(), 1);
+}

@@ -39,6 +39,7 @@ pub mod caveat;
 pub mod central;
 pub mod data;
 pub mod folder;
+mod liars;
 mod losses;
 pub mod metrics;
 mod network;

@@ -7,6 +7,7 @@ use undertone_core::records::Scratch;
 
 use crate::central::Central;
 use crate::data::{CHUNK, Population};
+use crate::liars::Liars;
 use crate::losses::LostClients;
 
 /// Something about each of the three models that a client has after round n.
@@ -81,6 +82,8 @@ pub struct Yardstick<'a> {
     pub surrogate: Option<&'a Central>,
     /// Clients that are lost on the way, if there are any: their models count no more.
     pub losses: Option<&'a LostClients>,
+    /// Clients that lie, if there are any: their models do not count.
+    pub liars: Option<&'a Liars>,
 }
 
 #[derive(Default, Clone, Copy)]
@@ -104,7 +107,9 @@ impl Yardstick<'_> {
         let chunks = clients.div_ceil(CHUNK);
         let chunk = |index: usize| {
             let range = index * CHUNK..((index + 1) * CHUNK).min(clients);
-            self.measure_chunk(models, &mean, range.filter(|&k| !losses.is_some_and(|losses| losses.is_lost(k))))
+            let gone = |k: usize| losses.is_some_and(|losses| losses.is_lost(k));
+            let lies = |k: usize| self.liars.is_some_and(|liars| liars.is_liar(k));
+            self.measure_chunk(models, &mean, range.filter(|&k| !gone(k) && !lies(k)))
         };
         let parts: Vec<Sums> =
             if chunks == 1 { vec![chunk(0)] } else { (0..chunks).into_par_iter().map(chunk).collect() };

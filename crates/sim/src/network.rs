@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
-use undertone_core::algorithm::{Algorithm, Run};
+use undertone_core::algorithm::Run;
 use undertone_core::client::{Protection, RoundError, Rules, State};
+use undertone_core::graph::Graph;
 use undertone_core::privacy::{ClientBudget, Masks, Noise, RoundMasks};
 use undertone_core::records::Scratch;
+use undertone_core::study::Study;
 
 use crate::aligned::Aligned;
 use crate::data::{CHUNK, Population};
+use crate::liars::Liars;
 use crate::losses::LostClients;
 use crate::prefetch::prefetch;
 
@@ -26,6 +29,7 @@ pub struct Ground<'a> {
     pub masks: Option<&'a Masks>,
     /// Who is lost in the middle, if anybody is.
     pub losses: Option<&'a LostClients>,
+    pub liars: Option<&'a Liars>,
     pub trial: u32,
 }
 
@@ -52,15 +56,12 @@ pub struct ClientVectors {
     next: Aligned,
     /// The algorithm's memory, client by client.
     memory: Aligned,
+    /// How many vectors of it a client has; at least one, so that they can be split among the tasks.
+    width: usize,
     /// w(n), up to date after measured rounds.
     pub w: Aligned,
     /// The running average of w~.
     pub average: Aligned,
-}
-
-/// Vectors kept per client; at least one, so that they can be split among the tasks.
-fn memory(algorithm: &dyn Algorithm) -> usize {
-    algorithm.memory().max(1)
 }
 
 /// The clients that one task computes.
@@ -74,11 +75,12 @@ struct Part<'a> {
 
 impl ClientVectors {
     /// All zero, as Algorithm 1 begins.
-    pub fn new(population: &Population, algorithm: &dyn Algorithm) -> Self {
+    pub fn new(population: &Population, study: &Study, graph: &Graph) -> Self {
         let size = population.clients() * population.features();
         let zeros = || Aligned::zeros(size);
-        let memory = Aligned::zeros(size * memory(algorithm));
-        Self { released: zeros(), next: zeros(), memory, w: zeros(), average: zeros() }
+        let width = study.memory(graph).max(1);
+        let memory = Aligned::zeros(size * width);
+        Self { released: zeros(), next: zeros(), memory, width, w: zeros(), average: zeros() }
     }
 
     /// Round n of all clients. `measured` tells whether w(n) will be measured.
@@ -100,7 +102,7 @@ impl ClientVectors {
         } else {
             self.next
                 .par_chunks_mut(size)
-                .zip(self.memory.par_chunks_mut(size * memory(ground.rules.algorithm)))
+                .zip(self.memory.par_chunks_mut(size * self.width))
                 .zip(self.w.par_chunks_mut(size))
                 .zip(self.average.par_chunks_mut(size))
                 .enumerate()
@@ -108,6 +110,9 @@ impl ClientVectors {
                     let part = Part { first: index * CHUNK, next, memory, w, average };
                     ground.compute(part, released, round, measured, masks)
                 })?;
+        }
+        if let Some(liars) = ground.liars {
+            liars.tell(&mut self.next, ground.population.features(), round);
         }
         std::mem::swap(&mut self.released, &mut self.next);
         Ok(())
@@ -118,7 +123,7 @@ impl ClientVectors {
     fn drop_lost(&mut self, ground: &Ground, round: u32) {
         let weight = ground.rules.algorithm.dual_weight();
         let Some(losses) = ground.losses.filter(|_| weight > 0.0) else { return };
-        let (features, size) = (ground.population.features(), memory(ground.rules.algorithm));
+        let (features, size) = (ground.population.features(), self.width);
         let sum =
             |k: usize, p: usize| f64::from(round) * self.average[k * features + p] - self.released[k * features + p];
         for client in 0..ground.population.clients() {
@@ -146,7 +151,7 @@ impl Ground<'_> {
     ) -> Result<(), Stuck> {
         let losses = self.losses.filter(|losses| number > losses.after);
         let features = self.population.features();
-        let memory = memory(self.rules.algorithm);
+        let memory = part.memory.len() / part.next.len();
         let share = 1.0 / f64::from(number);
         let mut scratch = Scratch::default();
         let mut unseen = vec![0.0; features];

@@ -181,6 +181,15 @@ impl Outcome {
             };
             notices.push(format!("{lost} lost for good after half of the rounds, chosen anew in every trial"));
         }
+        let simulation = study.spec().simulation;
+        if simulation.liars > 0 {
+            let (count, attack) = (simulation.liars, simulation.attack.name());
+            let lie = if count == 1 { "one client lies".into() } else { format!("{count} clients lie") };
+            let defence = if study.liars() < count { "; [robust] liars bounds what that does" } else { "" };
+            notices.push(format!(
+                "{lie} (attack \"{attack}\"), chosen anew in every trial; errors are those of the others{defence}"
+            ));
+        }
         notices.extend(self.misstated_records());
         if self.overshoots {
             notices.push(

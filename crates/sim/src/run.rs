@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use thiserror::Error;
-use undertone_core::algorithm::Run;
+use undertone_core::algorithm::{Robust, Run};
 use undertone_core::client::{RoundError, Rules};
 use undertone_core::graph::{Graph, GraphError};
 use undertone_core::names::Names;
@@ -19,6 +19,7 @@ use undertone_data::{Closed, DataError, Model, mean, trimmed_mean};
 
 use crate::central::{self, Central, CentralError, Losses};
 use crate::data::Population;
+use crate::liars::Liars;
 use crate::losses::LostClients;
 use crate::metrics::{Band, Metrics, Models, PerModel, Yardstick};
 use crate::network::{ClientVectors, Ground, Special, Stuck};
@@ -118,8 +119,12 @@ fn last_releases(
     let guard = Guard::new(study, population)?;
     let special = special(study, population.names(), &guard)?;
     let losses = LostClients::draw(study, graph, trial)?;
-    let mut vectors = ClientVectors::new(population, study.algorithm());
-    let setting = Setting { study, population, graph, problem, special: &special, losses: losses.as_ref() };
+    let liars = Liars::draw(study, graph, trial)?;
+    let mut vectors = ClientVectors::new(population, study, graph);
+    let (losses, liars) = (losses.as_ref(), liars.as_ref());
+    let robust = study.robust(graph);
+    let robust = robust.as_ref();
+    let setting = Setting { study, population, graph, problem, special: &special, losses, liars, robust };
     let ground = setting.ground(&guard, trial);
     for round in 1..=study.rounds() {
         vectors.round(&ground, round, false).map_err(|stuck| stuck.in_round(round, population.names()))?;
@@ -145,8 +150,10 @@ fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Re
     let results: Result<Vec<Measured>, SimError> = (0..simulation.trials)
         .into_par_iter()
         .map(|trial| {
-            // Where columns are standardised privately, the noise of a trial decides about its features too; and others are lost.
-            let anew = simulation.redraw == Redraw::All || study.moments().is_some() || simulation.losses > 0;
+            // Where columns are standardised privately, the noise of a trial decides about its features too; and others are lost or lie.
+            let anew = simulation.redraw == Redraw::All
+                || study.moments().is_some()
+                || simulation.losses + simulation.liars > 0;
             if trial == 0 || !anew {
                 first.run(&guard, trial, &work, load)
             } else {
@@ -224,6 +231,8 @@ struct Guard {
     /// What masked noise is made for, and where masks come from; none if nobody is trusted.
     masking: Option<Masking>,
     masks: Option<Masks>,
+    /// The largest value that peers would accept.
+    largest: f64,
 }
 
 impl Guard {
@@ -240,6 +249,7 @@ impl Guard {
             budget: study.privacy().map(|privacy| privacy.client_budget(None).masked(masking)),
             masking,
             masks: study.simulated_masks().map_err(no_masks)?,
+            largest: study.reach(population.clients()),
         })
     }
 }
@@ -257,6 +267,8 @@ struct Trial {
     null: Option<f64>,
     special: HashMap<usize, Special>,
     losses: Option<LostClients>,
+    liars: Option<Liars>,
+    robust: Option<Robust>,
     /// The trial whose data this is.
     draw: u32,
 }
@@ -292,23 +304,21 @@ struct Setting<'a> {
     problem: &'a Problem,
     special: &'a HashMap<usize, Special>,
     losses: Option<&'a LostClients>,
+    liars: Option<&'a Liars>,
+    robust: Option<&'a Robust>,
 }
 
 impl<'a> Setting<'a> {
     fn ground(&self, guard: &'a Guard, trial: u32) -> Ground<'a> {
         Ground {
             population: self.population,
-            run: Run {
-                rounds: self.study.rounds(),
-                graph: self.graph,
-                problem: self.problem,
-                robust: self.study.liars() > 0,
-            },
-            rules: Rules { algorithm: self.study.algorithm() },
+            run: Run { rounds: self.study.rounds(), graph: self.graph, problem: self.problem, robust: self.robust },
+            rules: Rules { algorithm: self.study.algorithm(), largest: guard.largest },
             special: self.special,
             privacy: guard.budget.as_ref().zip(guard.noise.as_ref()),
             masks: guard.masks.as_ref(),
             losses: self.losses,
+            liars: self.liars,
             trial,
         }
     }
@@ -337,6 +347,8 @@ impl Trial {
         let graph = study.build_graph(population.names(), trial)?;
         let special = special(study, population.names(), &Guard::new(study, &population)?)?;
         let losses = LostClients::draw(study, &graph, trial)?;
+        let liars = Liars::draw(study, &graph, trial)?;
+        let robust = study.robust(&graph);
         let problem = study.problem(|| population.paper_lambda1());
         let solve = |losses| shared.solve(study, &population, &problem, losses, trial);
         let clipped = study.privacy().is_some() && study.algorithm().clips() && !shared.exact_only;
@@ -353,6 +365,8 @@ impl Trial {
             null,
             special,
             losses,
+            liars,
+            robust,
             draw: trial,
         })
     }
@@ -365,6 +379,8 @@ impl Trial {
             problem: &self.problem,
             special: &self.special,
             losses: self.losses.as_ref(),
+            liars: self.liars.as_ref(),
+            robust: self.robust.as_ref(),
         }
     }
 
@@ -378,8 +394,9 @@ impl Trial {
             central: self.central.as_ref().ok(),
             surrogate: self.surrogate.as_ref(),
             losses: self.losses.as_ref(),
+            liars: self.liars.as_ref(),
         };
-        let mut vectors = ClientVectors::new(&self.population, study.algorithm());
+        let mut vectors = ClientVectors::new(&self.population, study, setting.graph);
         let mut metrics = Vec::new();
         let mut swing = Swing::default();
         for round in 1..=study.rounds() {

@@ -205,6 +205,8 @@ fn model_with(text: &str, liars: usize, lie: Option<Lie>) -> Vec<f64> {
                 let truth: Vec<f64> = release.payload.values().collect();
                 let told = said.entry((from, release.round)).or_insert_with(|| {
                     let values = if known.is_empty() { truth.clone() } else { lie(&truth, &known, release.round) };
+                    // More is refused.
+                    let values = values.into_iter().map(|v| v.clamp(-limits.largest, limits.largest));
                     authors.get_mut(&from).expect("it lies").release(values)
                 });
                 vec![told.clone()]
@@ -224,8 +226,7 @@ fn model_with(text: &str, liars: usize, lie: Option<Lie>) -> Vec<f64> {
 }
 
 /// A liar of ten, or five of fifty with UNDERTONE_FIFTY, whatever they say, raise the error at most three times over the same run without them, with noise and without;
-/// without a liar the trimming costs at most 1.3 times, but for zCDP-NFL without noise, which goes without its dual then. Mean errors over five seeds, against the
-/// solution on the honest parties' pooled data.
+/// without a liar the rule costs at most 1.3 times. Mean errors over five seeds, against the solution on the honest parties' pooled data.
 #[test]
 fn liars_do_little_to_a_robust_study() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,8 +237,9 @@ fn liars_do_little_to_a_robust_study() {
         for noise in [true, false] {
             let text = |clients: usize, seed: u64, robust: &str| {
                 let text = study(folder.path(), clients, 40, algorithm, graph, "squared");
-                let text =
-                    text.replace("seed = 3", &format!("seed = {seed}")).replace("epsilon = 5.0", "epsilon = 2.0");
+                let text = text.replace("seed = 3", &format!("seed = {seed}"));
+                let text = text.replace("epsilon = 5.0", "epsilon = 2.0");
+                let text = text.replace("target =", &format!("records = {}\ntarget =", 20 + clients / 2));
                 let (head, tail) = text.split_once("[privacy]").unwrap();
                 let parties = &tail[tail.find("[client").unwrap()..];
                 match noise {
@@ -260,14 +262,15 @@ fn liars_do_little_to_a_robust_study() {
             let cost = error(clients, &robust, None) / error(clients, "", None);
             let name = &algorithm[8..16];
             println!("{name}, noise {noise}: error {without:.4}, cost of trimming {cost:.2}");
-            assert!(cost <= if algorithm == ZCDP && !noise { 1.6 } else { 1.3 }, "{cost}");
+            assert!(cost <= 1.3, "{cost}");
             for (name, lie) in LIES {
                 let rise = error(clients, &robust, Some(lie)) / without;
                 println!("    {name}: {rise:.2} times");
                 assert!(rise <= 3.0, "{name}: {rise}");
             }
-            // Without the rule the attack works.
-            assert!(error(clients, "", Some(LIES[1].1)) / without > 1000.0);
+            // Without the rule the attack works, with numbers that nobody refuses.
+            let ruined = error(clients, "", Some(LIES[0].1)) / without;
+            assert!(ruined > 3.0, "{ruined}");
         }
     }
 }

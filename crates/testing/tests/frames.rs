@@ -10,12 +10,13 @@ use common::{FREE, ZCDP, cohort, fresh_noise, identity, milliseconds, study};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::client::LARGEST_VALUE;
 use undertone_core::message::{Chain, Hello, Message, Outgoing, Receipt, Session, SignedHead, decode, next_head};
 use undertone_core::node::{Event, Link, Node, OnLoss, Stop, Transport};
 use undertone_core::study::{Limits, Study};
 use undertone_testing::{Author, Backup, SimDisk};
 
-const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 3 };
+const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 3, largest: LARGEST_VALUE };
 
 /// What the peer does, and a frame in which it released a round with other bytes than before.
 #[derive(Default)]

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use undertone_core::client::LARGEST_VALUE;
 use undertone_core::message::{Message, decode};
 use undertone_core::study::{Document, Limits, Study};
 use undertone_sim::Outcome;
@@ -204,7 +205,7 @@ fn rehearsal(algorithm: &str, tags: bool) -> u64 {
     let mut world = World::new(common::cohort(&text), Faults::default(), 1);
     let sent = Rc::new(RefCell::new(vec![Hash::new(); 5]));
     let spied = sent.clone();
-    let limits = Limits { features: 3, rounds: 70, clients: 5 };
+    let limits = Limits { features: 3, rounds: 70, clients: 5, largest: LARGEST_VALUE };
     let mut last = [0; 5];
     world.spy = Some(Box::new(move |node, frame| {
         if let Ok(Message::Round(release)) = decode(frame, &limits)

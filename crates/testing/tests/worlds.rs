@@ -15,6 +15,7 @@ use std::time::Duration;
 use common::{FREE, MINUTE, RANDOM, RING, ZCDP, cohort, fresh_noise, identity, milliseconds, seeds, study};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use undertone_core::client::LARGEST_VALUE;
 use undertone_core::ledger::Contents;
 use undertone_core::message::{Message, decode};
 use undertone_core::node::{OnLoss, Stop};
@@ -23,7 +24,7 @@ use undertone_core::study::Limits;
 use undertone_testing::{Attacker, Backup, Cohort, Faults, OtherStory, Wires, World};
 
 const CLIENTS: usize = 5;
-const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: CLIENTS };
+const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: CLIENTS, largest: LARGEST_VALUE };
 
 /// What can go wrong in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -54,6 +54,7 @@ pub const ENTRIES: &[Entry] = &[Entry {
         },
     ],
     tau: Scale::BelowOne(1e-3, 0.5),
+    bounds_liars: true,
     build: |settings| {
         Arc::new(FreeRounds {
             data_rounds: settings.count("data_rounds"),
@@ -108,13 +109,16 @@ struct Remembered<'a> {
     point: &'a mut [f64],
     /// The sum of the x_k that will be averaged.
     sum: &'a mut [f64],
+    /// What each edge has carried, in a robust run.
+    flows: &'a mut [f64],
 }
 
 impl<'a> Remembered<'a> {
-    fn of(memory: &'a mut [f64]) -> Self {
-        let (before, rest) = memory.split_at_mut(memory.len() / 3);
-        let (point, sum) = rest.split_at_mut(before.len());
-        Self { before, point, sum }
+    fn of(memory: &'a mut [f64], features: usize) -> Self {
+        let (before, rest) = memory.split_at_mut(features);
+        let (point, rest) = rest.split_at_mut(features);
+        let (sum, flows) = rest.split_at_mut(features);
+        Self { before, point, sum, flows }
     }
 }
 
@@ -136,11 +140,15 @@ impl FreeRounds {
 
     /// All of round n except the gradient. In a data round, stores x_k in memory.
     fn public_part(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, out: &mut [f64]) {
-        let Remembered { before, point, sum } = Remembered::of(memory);
+        let Remembered { before, point, sum, flows } = Remembered::of(memory, out.len());
         let epoch = self.epoch(round.number, round.run.rounds);
         if round.number > 1 {
             let mixed = self.epoch(round.number - 1, round.run.rounds);
-            self.mix_once(round, mixed.since + 1, before, scratch, out);
+            match round.run.robust {
+                // Without acceleration, which would count what an edge carries several times.
+                Some(robust) => round.bounded_mean(robust, flows, out),
+                None => self.mix_once(round, mixed.since + 1, before, scratch, out),
+            }
             before.copy_from_slice(round.own);
             if epoch.since == 0 || round.number == round.run.rounds {
                 self.finish_epoch(round, mixed.data_round, sum, out);
@@ -225,8 +233,8 @@ impl Algorithm for FreeRounds {
         Some(-self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None))
     }
 
-    fn refuses_liars(&self) -> Option<&'static str> {
-        None
+    fn amplification(&self) -> f64 {
+        1.0 / (1.0 - self.momentum)
     }
 
     fn step(
@@ -238,7 +246,7 @@ impl Algorithm for FreeRounds {
         step: Step,
     ) -> Result<(), StepError> {
         self.public_part(round, memory, scratch, step.public);
-        let point = &*Remembered::of(memory).point;
+        let point = &*Remembered::of(memory, round.own.len()).point;
         round.loss_gradient(records, point, step.scale, scratch, step.private);
         if !self.prox {
             let eta = self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None);

@@ -6,6 +6,7 @@
 //! are data rounds, how both kinds are computed, and how far one record can move w_k(n). To add one, write its file and add its line
 //! to the list below.
 
+mod robust;
 mod round;
 mod step_size;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+pub use robust::{Robust, Spread};
 pub use round::{Round, Run};
 pub use step_size::{Decay, StepSize};
 
@@ -53,6 +55,8 @@ pub struct Entry {
     pub knobs: &'static [Knob],
     /// Where tuning looks for tau, by which the budget grows from one data round to the next.
     pub tau: Scale,
+    /// Whether it bounds what liars do ([`Robust`]).
+    pub bounds_liars: bool,
     /// Makes it from values of its parameters that were checked.
     pub build: fn(&Settings) -> Arc<dyn Algorithm>,
 }
@@ -115,7 +119,8 @@ pub trait Algorithm: Debug + Send + Sync {
     }
 
     /// How many vectors of length P a client carries from round to round besides its released point, all zero at
-    /// first. They may be computed from released points only. A dual gamma_k is the first of them.
+    /// first. They may be computed from released points only. A dual gamma_k is the first of them. In a robust run, what each edge has carried follows
+    /// ([`Study::memory`](crate::study::Study::memory)).
     fn memory(&self) -> usize {
         usize::from(self.dual_weight() > 0.0)
     }
@@ -144,14 +149,14 @@ pub trait Algorithm: Debug + Send + Sync {
         gradient.scaled(gain.abs())
     }
 
+    /// How much further than the sum of its steps a point can go, at most.
+    fn amplification(&self) -> f64 {
+        1.0
+    }
+
     /// Why noise that cancels between clients cannot protect this algorithm's releases, if it cannot.
     fn refuses_masks(&self) -> Option<&'static str> {
         None
-    }
-
-    /// Why this algorithm cannot bound what liars do, if it cannot.
-    fn refuses_liars(&self) -> Option<&'static str> {
-        Some("has no rule for what liars say; choose free-rounds or zcdp-nfl")
     }
 
     /// A data round: computes w_k(n) in two parts, w = `public` + `private`, and updates the memory.

@@ -28,6 +28,7 @@ const ENTRY: Entry = Entry {
     name: "p-admm",
     knobs: &[RHO],
     tau: Scale::BelowOne(1e-4, 0.1),
+    bounds_liars: false,
     build: |settings| Arc::new(PAdmm { rho: settings.number("rho"), clipped: true }),
 };
 

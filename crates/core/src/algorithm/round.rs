@@ -1,5 +1,6 @@
 //! The input of a client in a round, apart from its records: all of it is public or follows from messages already sent.
 
+use super::Robust;
 use crate::graph::Graph;
 use crate::problem::Problem;
 use crate::records::{Records, Scratch};
@@ -13,8 +14,8 @@ pub struct Run<'a> {
     pub graph: &'a Graph,
     /// The public part of the problem.
     pub problem: &'a Problem,
-    /// Whether what neighbours say is trimmed, because some of them may lie.
-    pub robust: bool,
+    /// How what neighbours say is bounded, if some of them may lie.
+    pub robust: Option<&'a Robust>,
 }
 
 /// Round n at client k.
@@ -91,35 +92,9 @@ impl<'a> Round<'a> {
         self.slots.iter().map(move |&slot| &self.points[slot as usize * features..][..features])
     }
 
-    /// How many neighbours are left out on either side in every coordinate of a robust run: two fifths, and at least one.
-    ///
-    /// Of d neighbours up to this many can lie, in any way they like, and what is left in a coordinate lies between values of honest ones.
-    pub fn trimmed(degree: usize) -> usize {
-        (2 * degree / 5).max(1)
-    }
-
-    /// sum_l a_l (w~_k(n-1) - w~_l(n-1)) in every coordinate, over those neighbours whose value there is not among the largest or smallest; the others count as if they
-    /// agreed. What few neighbours say moves the sum no further than what the others say.
-    fn trimmed_disagreement(&self, weight: impl Fn(u32) -> f64, out: &mut [f64]) {
-        let (features, trimmed) = (self.own.len(), Self::trimmed(self.degree()));
-        let mut said: Vec<(f64, f64)> = Vec::with_capacity(self.degree());
-        for (p, (out, own)) in out.iter_mut().zip(self.own).enumerate() {
-            let of = |(&l, &slot): (&u32, &u32)| (self.points[slot as usize * features + p], weight(l));
-            said.clear();
-            said.extend(self.neighbours.iter().zip(self.slots).map(of));
-            said.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let kept = said.get(trimmed..said.len().saturating_sub(trimmed)).unwrap_or(&[]);
-            *out = kept.iter().map(|(value, weight)| weight * (own - value)).sum();
-        }
-    }
-
     /// sum_l (w~_k(n-1) - w~_l(n-1)) over the neighbours, by ascending id.
     pub fn disagreement<'b>(&self, buffer: &'b mut Vec<f64>) -> &'b [f64] {
         buffer.resize(self.own.len(), 0.0);
-        if self.run.robust {
-            self.trimmed_disagreement(|_| 1.0, buffer);
-            return buffer;
-        }
         let mut neighbours = self.neighbour_points();
         match neighbours.next() {
             Some(first) => set(buffer, self.own, first, |_, own, other| own - other),
@@ -138,18 +113,16 @@ impl<'a> Round<'a> {
     /// weight.
     pub fn neighbourhood_mean(&self, out: &mut [f64]) {
         out.copy_from_slice(self.own);
-        let graph = self.run.graph;
-        let degree = graph.degree(self.client);
-        if self.run.robust {
-            let weight = |l: u32| 1.0 / (1.0 + degree.max(graph.degree(l as usize)) as f64);
-            self.trimmed_disagreement(weight, out);
-            out.iter_mut().zip(self.own).for_each(|(out, own)| *out = own - *out);
-            return;
-        }
         for (&l, point) in self.neighbours.iter().zip(self.neighbour_points()) {
-            let weight = 1.0 / (1.0 + degree.max(graph.degree(l as usize)) as f64);
+            let weight = self.metropolis(l);
             set(out, self.own, point, |sum, own, point| sum + weight * (point - own));
         }
+    }
+
+    /// a_kl.
+    pub(super) fn metropolis(&self, neighbour: u32) -> f64 {
+        let graph = self.run.graph;
+        1.0 / (1.0 + graph.degree(self.client).max(graph.degree(neighbour as usize)) as f64)
     }
 
     /// `scale` times the mean clipped loss gradient at a public point: the only part of a step that depends on records.

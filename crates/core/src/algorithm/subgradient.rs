@@ -18,6 +18,7 @@ pub const ENTRIES: &[Entry] = &[Entry {
     name: "zcdp-grad-nfl",
     knobs: &[StepSize::eta_knob(Scale::Log(0.003, 10.0)), StepSize::decay_knob(&["constant", "sqrt", "inverse"])],
     tau: Scale::BelowOne(1e-4, 0.1),
+    bounds_liars: false,
     build: |settings| Arc::new(Subgradient { eta: StepSize::new(settings) }),
 }];
 

@@ -36,6 +36,7 @@ pub const ENTRIES: &[Entry] = &[Entry {
         average_knob(0.0),
     ],
     tau: Scale::BelowOne(1e-4, 0.1),
+    bounds_liars: true,
     build: |settings| {
         let (rho, average) = (settings.number("rho"), settings.number("average"));
         Arc::new(ZcdpNfl { rho, eta: StepSize::new(settings), average })
@@ -57,6 +58,24 @@ impl ZcdpNfl {
     /// a_k(n) = 2 rho d_k + 1/eta_k(n).
     fn curvature(&self, round: &Round) -> f64 {
         2.0 * self.rho * round.degree() as f64 + 1.0 / self.eta.at(round.number, round.eta)
+    }
+
+    /// gamma_k(n-1), with the disagreement of round n-1 left in `scratch.vector`.
+    fn update_dual<'m>(&self, round: &Round, memory: &'m mut [f64], scratch: &mut Scratch) -> &'m [f64] {
+        let (common, flows) = memory.split_at_mut(self.memory() * round.own.len());
+        let gamma = &mut common[..round.own.len()];
+        match round.run.robust {
+            Some(robust) => {
+                scratch.vector.resize(gamma.len(), 0.0);
+                round.bounded_disagreement(robust, |_| 1.0, flows, &mut scratch.vector);
+                round.bounded_dual(robust, self.rho, flows, gamma);
+            }
+            None => {
+                let disagreement = round.disagreement(&mut scratch.vector);
+                gamma.iter_mut().zip(disagreement).for_each(|(gamma, d)| *gamma += self.rho * d);
+            }
+        }
+        gamma
     }
 
     /// How many releases the last round averages.
@@ -100,10 +119,6 @@ impl Algorithm for ZcdpNfl {
         Some(-1.0 / self.curvature(round))
     }
 
-    fn refuses_liars(&self) -> Option<&'static str> {
-        None
-    }
-
     fn step(
         &self,
         round: &Round,
@@ -115,16 +130,11 @@ impl Algorithm for ZcdpNfl {
         self.remember(round, memory);
         let share = 1.0 / self.curvature(round);
         round.loss_gradient(records, round.own, step.scale, scratch, step.private);
-        let disagreement = round.disagreement(&mut scratch.vector);
+        let gamma = self.update_dual(round, memory, scratch);
         for (((public, gamma), own), disagreement) in
-            step.public.iter_mut().zip(memory).zip(round.own).zip(disagreement)
+            step.public.iter_mut().zip(gamma).zip(round.own).zip(&scratch.vector)
         {
-            let pull = self.rho * disagreement;
-            // A dual adds up what neighbours said in all rounds. A liar that says a little more in each moves it without bound, so a robust run has none.
-            if !round.run.robust {
-                *gamma += pull;
-            }
-            *public = own - (*gamma + pull) * share;
+            *public = own - (*gamma + self.rho * disagreement) * share;
         }
         round.add_regularizer(-share, step.public);
         Ok(())
@@ -134,11 +144,7 @@ impl Algorithm for ZcdpNfl {
     /// repeats its last release.
     fn mix(&self, round: &Round, memory: &mut [f64], scratch: &mut Scratch, released: &mut [f64]) {
         self.remember(round, memory);
-        if !round.run.robust {
-            for (gamma, d) in memory.iter_mut().zip(round.disagreement(&mut scratch.vector)) {
-                *gamma += self.rho * d;
-            }
-        }
+        self.update_dual(round, memory, scratch);
         released.copy_from_slice(round.own);
         if !self.touches_records(round.number, round.run.rounds) {
             let share = 1.0 / f64::from(self.averaged(round.run.rounds));

@@ -127,6 +127,11 @@ impl Graph {
         self.neighbours(k).len()
     }
 
+    /// The largest number of neighbours.
+    pub fn max_degree(&self) -> usize {
+        self.starts.windows(2).map(|ends| (ends[1] - ends[0]) as usize).max().unwrap_or(0)
+    }
+
     /// The sets of clients that can reach each other, each sorted, by their least member.
     fn components(&self) -> Vec<Vec<usize>> {
         let mut seen = vec![false; self.clients()];

@@ -45,6 +45,11 @@ impl Gossip {
     /// p_j(W) = W^j.
     pub const PLAIN: Gossip = Gossip { middle: 0.0, ratio: 0.0 };
 
+    /// What a step of plain mixing, v = W v, leaves of a difference at most: the largest eigenvalue of W in size but for the 1 of the constant vector.
+    pub fn plain_rate(self) -> f64 {
+        self.middle.abs() + self.ratio * (1.0 - self.middle)
+    }
+
     /// The weights of W v_{j-1}, v_{j-1} and v_{j-2} in v_j; they add up to 1.
     ///
     /// With A = (W - m I)/(1 - m): v_1 = A v_0 and v_j = 2 q_j A v_{j-1} - c^2 q_j q_{j-1} v_{j-2}, where q_1 = 1 and

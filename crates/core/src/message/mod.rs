@@ -248,7 +248,7 @@ pub struct Final<'a> {
     pub signature: [u8; SIGNATURE],
 }
 
-/// P numbers as received, none larger than [`LARGEST_VALUE`](crate::client::LARGEST_VALUE).
+/// P numbers as received, none larger than the [limit](Limits::largest) of the study.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Payload<'a>(&'a [u8]);
 
@@ -287,7 +287,7 @@ pub enum Malformed {
     #[error("a hello of protocol version {0}, where this peer uses {VERSION}; run the same version of Undertone")]
     Version(u16),
     /// A number that is infinite, NaN, or too large.
-    #[error("a value that is infinite, not a number or too large for a model")]
+    #[error("a value that is not a number, or larger than this study can give")]
     NotFinite,
     /// A round or an author that the study does not have.
     #[error("a frame of a round or client that the study does not have")]
@@ -337,14 +337,10 @@ fn flag(reader: &mut ByteReader) -> Result<bool, Malformed> {
 }
 
 /// P numbers within their limit.
-fn payload<'a>(reader: &mut ByteReader<'a>, features: usize) -> Result<Payload<'a>, Malformed> {
-    let payload = Payload(reader.take(8 * features).ok_or(Malformed::Short)?);
+fn payload<'a>(reader: &mut ByteReader<'a>, limits: &Limits) -> Result<Payload<'a>, Malformed> {
+    let payload = Payload(reader.take(8 * limits.features).ok_or(Malformed::Short)?);
     // Written so that NaN fails.
-    if payload.values().all(|v| v.abs() <= crate::client::LARGEST_VALUE) {
-        Ok(payload)
-    } else {
-        Err(Malformed::NotFinite)
-    }
+    if payload.values().all(|v| v.abs() <= limits.largest) { Ok(payload) } else { Err(Malformed::NotFinite) }
 }
 
 /// Decodes one frame.
@@ -422,7 +418,7 @@ fn decode_round<'a>(reader: &mut ByteReader<'a>, limits: &Limits) -> Result<Roun
     if round == 0 || round > limits.rounds {
         return Err(Malformed::OutOfStudy);
     }
-    let payload = payload(reader, limits.features)?;
+    let payload = payload(reader, limits)?;
     let tag = reader.array().ok_or(Malformed::Short)?;
     let signature = match limits.signs(round) {
         true => Some(reader.array().ok_or(Malformed::Short)?),
@@ -437,7 +433,7 @@ fn decode_final<'a>(reader: &mut ByteReader<'a>, limits: &Limits) -> Result<Fina
         return Err(Malformed::OutOfStudy);
     }
     let prior = reader.array().ok_or(Malformed::Short)?;
-    let payload = payload(reader, limits.features)?;
+    let payload = payload(reader, limits)?;
     Ok(Final { author, prior, payload, signature: reader.array().ok_or(Malformed::Short)? })
 }
 

@@ -1,6 +1,7 @@
 //! What does not change while a node runs.
 
 use super::setup::NodeSetup;
+use crate::algorithm::Robust;
 use crate::identity::PublicId;
 use crate::message::Chain;
 use crate::privacy::{ClientBudget, Masks};
@@ -18,6 +19,8 @@ pub(super) struct Context {
     pub budget: Option<ClientBudget>,
     /// Where masks come from; none if noise is not masked.
     pub masks: Option<Masks>,
+    /// How what neighbours say is bounded; none if the study trusts all.
+    pub robust: Option<Robust>,
     /// This peer's own step size, if it has one.
     pub eta: Option<f64>,
 }
@@ -34,6 +37,7 @@ impl Context {
             problem: setup.study.public_problem().expect("checked with the setup"),
             budget: setup.budget(),
             masks: setup.masks(),
+            robust: setup.study.robust(&setup.roster.graph),
             eta: client.and_then(|client| client.eta),
             setup,
         }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::Stop;
 use super::context::Context;
 use crate::algorithm::Run;
-use crate::client::{Cost, LARGEST_VALUE, Protection, RoundError, Rules, State};
+use crate::client::{Cost, Protection, RoundError, Rules, State};
 use crate::ledger::{Carried, Disk, EdgeRecord, Ledger, Sealed};
 use crate::message::Head;
 use crate::records::Scratch;
@@ -73,7 +73,7 @@ impl Context {
             rounds: self.limits.rounds,
             graph: &self.setup.roster.graph,
             problem: &self.problem,
-            robust: self.setup.study.liars() > 0,
+            robust: self.robust.as_ref(),
         };
         let round = run.round(number, self.setup.me, self.eta).among(ids, slots, inputs.own, points);
         // All K clients' masks, whoever is left: a mask is never taken back.
@@ -84,7 +84,7 @@ impl Context {
             (Some(budget), Some(noise)) => Protection::On { budget, noise, masks: masks.as_ref(), trial: 0 },
             _ => Protection::Off,
         };
-        let rules = Rules { algorithm: self.setup.study.algorithm() };
+        let rules = Rules { algorithm: self.setup.study.algorithm(), largest: self.limits.largest };
         let (mut memory, mut released) = (inputs.memory.to_vec(), inputs.own.to_vec());
         w.resize(self.limits.features, 0.0);
         let state = State { memory: &mut memory, w, released: &mut released };
@@ -94,7 +94,7 @@ impl Context {
             false => rules.withhold(&round, state, scratch),
         };
         // A release that others would refuse is not sent. One that was noised safely is never refused here: see `Rules::round`.
-        let too_large = |v: &&f64| v.abs().partial_cmp(&LARGEST_VALUE) != Some(Ordering::Less);
+        let too_large = |v: &&f64| v.abs().partial_cmp(&self.limits.largest) != Some(Ordering::Less);
         if release.values().iter().any(|v| too_large(&v)) {
             return Err(failed(RoundError::Diverged));
         }

@@ -57,7 +57,7 @@ impl<D: Disk> Rounds<D> {
             ledger,
             round: 0,
             own: vec![0.0; context.limits.features],
-            memory: vec![0.0; context.limits.features * setup.study.algorithm().memory()],
+            memory: vec![0.0; context.limits.features * setup.study.memory(&setup.roster.graph)],
             frames: Vec::new(),
             consensus: 0.0,
             edges: context.neighbours().iter().map(|&id| (id, RoundEdge::new(context, id))).collect(),

@@ -125,7 +125,7 @@ impl NodeSetup {
             rounds: self.study.rounds(),
             features: self.study.features() as u32,
             degree: self.roster.graph.degree(self.me) as u32,
-            memory: self.study.algorithm().memory() as u32,
+            memory: self.study.memory(&self.roster.graph) as u32,
             clients,
             colluders: colluders.map_or(clients - 1, |colluders| colluders as u32),
             total: promised.unwrap_or(Spent::ZERO),

@@ -122,6 +122,12 @@ impl StudySpec {
         let refuse = |with: &str, reason: &str| {
             Err(StudyError::at("robust.liars", format!("is not possible with {with}: {reason}")))
         };
+        if self.public_records().is_none() {
+            return Err(StudyError::at(
+                "robust.liars",
+                "needs data.records: what honest parties differ by through chance follows from it; write the mean number of records per party",
+            ));
+        }
         let Some(privacy) = &self.privacy else { return Ok(()) };
         if privacy.colluders.is_some() {
             return refuse(
@@ -318,10 +324,11 @@ impl StudySpec {
         })?;
         let full = settings("algorithm", given, entry.knobs)?;
         let algorithm = (entry.build)(&full);
-        if self.liars.is_some()
-            && let Some(reason) = algorithm.refuses_liars()
-        {
-            return Err(StudyError::at("robust.liars", format!("is not possible: {name} {reason}")));
+        if self.liars.is_some() && !entry.bounds_liars {
+            let able: Vec<&str> = algorithm::registry().filter(|entry| entry.bounds_liars).map(|e| e.name).collect();
+            let message =
+                format!("is not possible: {name} has no rule for what liars say; choose {}", able.join(" or "));
+            return Err(StudyError::at("robust.liars", message));
         }
         spec.algorithm = AlgorithmSpec::Named { name: name.clone(), settings: full };
         Ok(algorithm)

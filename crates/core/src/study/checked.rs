@@ -127,6 +127,11 @@ impl Study {
         self.spec.liars.unwrap_or(0)
     }
 
+    /// How many vectors of length P a client of this graph carries from round to round besides its released point.
+    pub fn memory(&self, graph: &Graph) -> usize {
+        self.algorithm.memory() + if self.liars() > 0 { graph.max_degree() } else { 0 }
+    }
+
     /// How many last releases a model of the study needs among so many clients: more than half, unless the study says otherwise.
     pub fn quorum(&self, clients: usize) -> usize {
         self.spec.quorum.unwrap_or(clients / 2 + 1)
@@ -134,7 +139,7 @@ impl Study {
 
     /// What bounds the frames among so many clients.
     pub fn limits(&self, clients: usize) -> Limits {
-        Limits { features: self.features, rounds: self.spec.rounds, clients }
+        Limits { features: self.features, rounds: self.spec.rounds, clients, largest: self.reach(clients) }
     }
 
     /// What is minimised. Where lambda1 follows the paper's rule, `paper_lambda1` computes it from the pooled records.

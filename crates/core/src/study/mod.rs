@@ -8,6 +8,7 @@ mod check;
 mod checked;
 mod digest;
 mod odd;
+mod reach;
 mod spec;
 mod stages;
 mod toml;
@@ -17,8 +18,8 @@ use thiserror::Error;
 pub use checked::{Privacy, Study};
 pub use digest::StudyDigest;
 pub use spec::{
-    AlgorithmSpec, BudgetSpec, ClientSpec, DataSpec, Layout, NoiseKind, PlanSpec, PrivacySpec, Redraw, RegularizerSpec,
-    Simulation, StudySpec,
+    AlgorithmSpec, Attack, BudgetSpec, ClientSpec, DataSpec, Layout, NoiseKind, PlanSpec, PrivacySpec, Redraw,
+    RegularizerSpec, Simulation, StudySpec,
 };
 pub use toml::{Document, Reader};
 
@@ -58,7 +59,7 @@ impl StudyError {
 }
 
 /// What bounds the frames of a study.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// P.
     pub features: usize,
@@ -66,4 +67,6 @@ pub struct Limits {
     pub rounds: u32,
     /// K.
     pub clients: usize,
+    /// The largest number in a release ([`Study::reach`]).
+    pub largest: f64,
 }

@@ -1,7 +1,6 @@
 //! Settings that are allowed and seldom meant.
 
 use super::StudySpec;
-use crate::algorithm::Round;
 use crate::graph::Graph;
 use crate::names::Names;
 
@@ -69,16 +68,16 @@ fn cannot_carry(liars: usize, graph: &Graph, names: &Names) -> Option<String> {
             "robust.liars = {liars} of {clients} parties: half of them can say anything and be believed; no rule helps"
         ));
     }
-    // A party trims so many of its neighbours on either side, and something must be left.
-    let carried = |k: usize| if graph.degree(k) < 3 { 0 } else { Round::trimmed(graph.degree(k)) };
+    // What liars push is bounded for each edge, and the honest neighbours pull back: they must be several to each liar.
+    let carried = |k: usize| graph.degree(k) / 5;
     let weakest = (0..clients).min_by_key(|k| carried(*k))?;
     (carried(weakest) < liars).then(|| {
         format!(
-            "robust.liars = {liars}: {} has {} neighbours and is safe from {} of them; if more of its neighbours lie, they can move it as far as they like. Add edges: {} neighbours are enough for any {liars}",
+            "robust.liars = {liars}: {} has {} neighbours and at most {} of them should lie for the others to hold it. Add edges: {} neighbours are enough for any {liars}",
             names.get(weakest),
             graph.degree(weakest),
             carried(weakest),
-            (5 * liars).div_ceil(2).max(3)
+            5 * liars
         )
     })
 }

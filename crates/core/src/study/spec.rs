@@ -221,6 +221,47 @@ pub struct Simulation {
     pub central: bool,
     /// So many clients, others in every trial, are lost for good in the middle.
     pub losses: usize,
+    /// So many clients, others in every trial, lie.
+    pub liars: usize,
+    /// What they say.
+    pub attack: Attack,
+}
+
+/// What clients that lie say in a simulation, knowing what all honest ones release in the same round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attack {
+    /// One more than they should in every coordinate.
+    Shift,
+    /// A million in every coordinate.
+    Huge,
+    /// A million in the last round, and the truth before.
+    LastRound,
+    /// The negative of what they should.
+    Flip,
+    /// Ten standard deviations of the honest away from their mean, on a random side in every coordinate.
+    Noise,
+    /// The mean of the honest less 1.5 of their standard deviations (Baruch, Baruch, Goldberg 2019).
+    Little,
+    /// Half of the mean of the honest, after the inner-product attack of Xie, Koyejo and Gupta (2019).
+    Inner,
+}
+
+impl Attack {
+    /// All, with their names in a study.
+    pub const ALL: [(&'static str, Attack); 7] = [
+        ("shift", Attack::Shift),
+        ("huge", Attack::Huge),
+        ("last-round", Attack::LastRound),
+        ("flip", Attack::Flip),
+        ("noise", Attack::Noise),
+        ("little", Attack::Little),
+        ("inner", Attack::Inner),
+    ];
+
+    /// Its name in a study.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, attack)| *attack == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// What is drawn anew in every trial.
@@ -249,7 +290,15 @@ pub struct ClientSpec {
 
 impl Default for Simulation {
     fn default() -> Self {
-        Self { trials: 1, redraw: Redraw::Noise, metrics_every: 1, central: true, losses: 0 }
+        Self {
+            trials: 1,
+            redraw: Redraw::Noise,
+            metrics_every: 1,
+            central: true,
+            losses: 0,
+            liars: 0,
+            attack: Attack::Flip,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ impl StudySpec {
         self.loss = if self.loss.is_classification() { Hinge.into() } else { Absolute.into() };
         (self.regularizer, self.lambda) = (RegularizerSpec::Public(Regularizer::None), 0.0);
         self.algorithm = AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0);
-        self.simulation = Simulation { central: false, metrics_every: 1, losses: 0, ..self.simulation };
+        self.simulation = Simulation { central: false, metrics_every: 1, losses: 0, liars: 0, ..self.simulation };
         self.clients.values_mut().for_each(|client| client.eta = None);
         self.inference = None;
         self.privacy = self.privacy.map(|privacy| PrivacySpec {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use undertone_core::algorithm::{Algorithm, Round, Run, Step, StepError};
-use undertone_core::client::{Protection, Release, Rules, State};
+use undertone_core::client::{LARGEST_VALUE, Protection, Release, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::knob::Settings;
 use undertone_core::loss::Squared;
@@ -53,7 +53,7 @@ impl<'a> Network<'a> {
 
     /// The public facts.
     pub fn run(&self) -> Run<'_> {
-        Run { rounds: self.rounds, graph: &self.graph, problem: self.problem, robust: false }
+        Run { rounds: self.rounds, graph: &self.graph, problem: self.problem, robust: None }
     }
 
     /// How far one record of client `k` may move its step in a round.
@@ -81,7 +81,7 @@ impl<'a> Network<'a> {
         self.memory.resize(width * self.clients.len(), 0.0);
         for (k, client) in self.clients.iter().enumerate() {
             let own = k * features..(k + 1) * features;
-            let run = Run { rounds: self.rounds, graph: &self.graph, problem: self.problem, robust: false };
+            let run = Run { rounds: self.rounds, graph: &self.graph, problem: self.problem, robust: None };
             let round = run.round(round, k, None).with_points(&self.released[own.clone()], &self.released);
             let scale = algorithm.gain(&round).unwrap_or(1.0);
             let step = Step { public: &mut parts.0[own.clone()], private: &mut parts.1[own.clone()], scale };
@@ -171,9 +171,9 @@ pub fn with_release<T>(
     let (algorithm, noise) = (Scripted(values.to_vec()), Noise::secure_with_test_key([1; 32]));
     let (mut w, mut released) = (vec![0.0; values.len()], vec![0.0; values.len()]);
     let state = State { memory: &mut [], w: &mut w, released: &mut released };
-    let run = Run { rounds: 1000, graph: &graph, problem: &problem, robust: false };
+    let run = Run { rounds: 1000, graph: &graph, problem: &problem, robust: None };
     let round = run.round(round, 0, None);
-    let rules = Rules { algorithm: &algorithm };
+    let rules = Rules { algorithm: &algorithm, largest: LARGEST_VALUE };
     let protection =
         budget.map_or(Protection::Off, |budget| Protection::On { budget, noise: &noise, masks: None, trial: 0 });
     let mut scratch = Scratch::default();

@@ -70,6 +70,13 @@ impl Population {
         }
     }
 
+    /// The w that synthetic data is made with; none of other data.
+    pub fn truth(study: &Study, trial: u32) -> Option<Vec<f64>> {
+        let DataSpec::Synthetic { features, noise, condition, spread, .. } = study.spec().data else { return None };
+        let law = synthetic::SyntheticLaw::new(study.spec().seed, trial, features, noise, condition, false);
+        Some(law.with_spread(spread).into_truth())
+    }
+
     /// The records of clients that are in memory, checked against the study's public bounds and stored with its clip.
     ///
     /// Clients are laid out in the order of their names, as files in a folder would be.

@@ -37,6 +37,11 @@ impl SyntheticLaw {
         self
     }
 
+    /// w.
+    pub fn into_truth(self) -> Vec<f64> {
+        self.truth
+    }
+
     /// Fills the storage of one client.
     pub fn draw(&self, client: usize, layout: RecordLayout, storage: &mut [f64]) {
         let mut rng = Stream { trial: self.trial, client: client as u32, round: DATA }.fast(self.seed);

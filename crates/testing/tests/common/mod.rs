@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use undertone_core::client::LARGEST_VALUE;
 use undertone_core::identity::Identity;
 use undertone_core::message::{Message, decode};
 use undertone_core::privacy::{Noise, Stream};
@@ -126,7 +127,7 @@ pub fn watched(world: &mut World, limits: Limits) -> Rc<RefCell<Witness>> {
     witness
 }
 
-pub const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 6 };
+pub const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 6, largest: LARGEST_VALUE };
 
 /// Rounds of a node whose release differs from the previous one.
 pub fn fresh_rounds(witness: &Witness, node: usize) -> Vec<u32> {

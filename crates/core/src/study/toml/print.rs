@@ -108,7 +108,7 @@ fn print_algorithm(algorithm: &AlgorithmSpec) -> Value {
 }
 
 fn print_simulation(simulation: Simulation) -> Table {
-    let Simulation { trials, redraw, metrics_every, central, losses } = simulation;
+    let Simulation { trials, redraw, metrics_every, central, losses, liars, attack } = simulation;
     let mut table = table! {
         "trials": i64::from(trials),
         "redraw": match redraw { Redraw::Noise => "noise", Redraw::All => "all" },
@@ -117,6 +117,10 @@ fn print_simulation(simulation: Simulation) -> Table {
     };
     if losses > 0 {
         table.insert("losses".into(), (losses as i64).into());
+    }
+    if liars > 0 {
+        table.insert("liars".into(), (liars as i64).into());
+        table.insert("attack".into(), attack.name().into());
     }
     table
 }

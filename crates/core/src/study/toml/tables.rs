@@ -16,8 +16,9 @@ use crate::rule;
 use crate::schema::{Column, ColumnKind, Missing, Outside, Scaling, Schema};
 use crate::study::check::{distinct, schema_problems};
 use crate::study::{
-    AlgorithmSpec, BudgetSpec, ClientSpec, DataSpec, Layout, MOST_CLIENTS, MOST_FEATURES, MOST_RECORDS, MOST_ROUNDS,
-    MOST_TRIALS, NoiseKind, PlanSpec, PrivacySpec, Redraw, RegularizerSpec, Simulation, StudyError, StudySpec,
+    AlgorithmSpec, Attack, BudgetSpec, ClientSpec, DataSpec, Layout, MOST_CLIENTS, MOST_FEATURES, MOST_RECORDS,
+    MOST_ROUNDS, MOST_TRIALS, NoiseKind, PlanSpec, PrivacySpec, Redraw, RegularizerSpec, Simulation, StudyError,
+    StudySpec,
 };
 
 /// The name under which studies ask for zcdp-nfl with the classic accountant: the paper's (eps,delta)DP-NFL.
@@ -421,6 +422,8 @@ fn simulation(table: Option<Reader>) -> Result<Simulation, StudyError> {
             metrics_every: table.integer("metrics_every", 1, MOST_ROUNDS)?.unwrap_or(1) as u32,
             central: table.flag("central")?.unwrap_or(true),
             losses: table.integer("losses", 0, MOST_CLIENTS)?.unwrap_or(0) as usize,
+            liars: table.integer("liars", 0, MOST_CLIENTS)?.unwrap_or(0) as usize,
+            attack: table.choice_or("attack", &Attack::ALL, Attack::Flip)?,
         };
         table.finish()?;
     }
