@@ -16,11 +16,11 @@ pub struct Arguments {
     state: PathBuf,
 
     /// At most this epsilon over all studies, as long as no more collude than each study assumes
-    #[arg(long, value_name = "EPSILON", requires = "delta")]
+    #[arg(long, value_name = "EPSILON")]
     epsilon: Option<f64>,
 
     /// The same if all others collude
-    #[arg(long, value_name = "EPSILON", requires = "delta")]
+    #[arg(long, value_name = "EPSILON")]
     epsilon_alone: Option<f64>,
 
     /// At this delta, whatever the studies' own
@@ -38,6 +38,10 @@ pub struct Arguments {
     /// Accept studies whose delta is above one over the number of records
     #[arg(long)]
     allow_large_delta: bool,
+
+    /// Relax limits that were stated before
+    #[arg(long)]
+    yes: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -49,16 +53,35 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         studies: arguments.studies,
         large_delta: arguments.allow_large_delta,
     };
+    let mut text = String::new();
     if given != OwnerLimits::default() {
+        let (policy, relaxed) = read_policy(&arguments.state).map_err(failed)?.changed(given);
+        if !relaxed.is_empty() && !arguments.yes {
+            return Err(Failure::Input(format!(
+                "this would relax what was stated before: {}. Nothing was changed; repeat it with --yes if it is meant",
+                relaxed.join(", ")
+            )));
+        }
         // What is written must be what is read.
-        OwnerLimits::read(&given.to_toml(), "policy").map_err(Failure::input)?;
-        write_policy(&arguments.state, &given).map_err(failed)?;
+        OwnerLimits::read(&policy.to_toml(), "the policy").map_err(Failure::input)?;
+        if !arguments.state.is_dir() {
+            text += &format!(
+                "# {} was made now: it is for data that took part in nothing so far\n",
+                arguments.state.display()
+            );
+        }
+        write_policy(&arguments.state, &policy).map_err(failed)?;
+    } else if !arguments.state.is_dir() {
+        return Err(Failure::Input(format!(
+            "{}: there is no such folder; give the state folder of a peer, or state limits to make one",
+            arguments.state.display()
+        )));
     }
     let policy = read_policy(&arguments.state).map_err(failed)?;
-    let mut text = match policy == OwnerLimits::default() {
-        true => "no policy: studies with this data are limited by what the command line says alone\n".to_string(),
-        false => policy.to_toml(),
-    };
+    match policy == OwnerLimits::default() {
+        true => text += "no policy: studies with this data are limited by what the command line says alone\n",
+        false => text += &policy.to_toml(),
+    }
     if let (Some(delta), Ok(Some(contents))) = (policy.delta, read_ledger(&arguments.state)) {
         text += &spent(&contents, Delta::new(delta).map_err(Failure::input)?);
     }

@@ -319,7 +319,11 @@ fn anybody_can_check_evidence() {
         undertone(folder.path(), &["evidence", "conflict.json"])
     };
     let proof = check(64, ([1; 32], Some(signed(64, [1; 32]))), ([2; 32], Some(signed(64, [2; 32]))));
-    assert!(stdout(&proof).contains("lakeside released different things"), "{}", stderr(&proof));
+    assert!(
+        stdout(&proof).contains("calls \"lakeside\", without proof of the name, released different things"),
+        "{}",
+        stderr(&proof)
+    );
     assert_eq!(proof.status.code(), Some(0));
     let no_proofs = [
         // The same story twice, two rounds, one signature missing, a signature of something else.
@@ -339,4 +343,44 @@ fn anybody_can_check_evidence() {
         let output = undertone(folder.path(), &["evidence", "conflict.json"]);
         assert!(output.status.code() == Some(2) && stderr(&output).contains(place), "{}", stderr(&output));
     }
+}
+
+/// What a party did in one study proves nothing in another one with the same keys.
+#[test]
+fn evidence_is_of_one_study() {
+    use undertone_core::identity::Identity;
+    use undertone_core::message::Chain;
+    use undertone_core::study::Study;
+
+    let folder = tempfile::tempdir().unwrap();
+    let identity = |k: u8| Identity::from_secret(&[k; 32]);
+    let text = |name: &str| {
+        let clients: String = (1..4).map(|k| format!("[client.party{k}]\nid = \"{}\"\n", identity(k).id())).collect();
+        format!(
+            "name = \"{name}\"\nrounds = 90\n[problem]\nloss = \"squared\"\n\
+             [data]\nsource = \"folder\"\nrecords = 40\nfeatures = [\"a\"]\ntarget = \"y\"\nbounds.a = [0, 1]\nbounds.y = [0, 1]\n\
+             [graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-nfl\"\nrho = 0.3\neta = 1.0\n\
+             [privacy]\nepsilon = 1.0\ndelta = 1e-5\nclip = 0.5\n{clients}"
+        )
+    };
+    let of = |name: &str| {
+        let study = Study::parse(&text(name), "study.toml").unwrap();
+        std::fs::write(folder.path().join(format!("{name}.toml")), text(name)).unwrap();
+        let chain = Chain::new(study.digest());
+        let story = |head: [u8; 32]| serde_json::json!({ "head": hex::encode(head), "signature": hex::encode(identity(2).sign(&chain.vouched(64, &head))) });
+        let json = serde_json::json!({
+            "format": "undertone evidence 1", "study": hex::encode(study.digest().whole()), "author": "party2", "id": identity(2).id().to_string(),
+            "round": 64, "stories": [story([1; 32]), story([2; 32])], "proves": true,
+        });
+        std::fs::write(folder.path().join(format!("{name}.json")), json.to_string()).unwrap();
+    };
+    ["rehearsal", "real"].map(of);
+    let check = |file: &str, study: &str| undertone(folder.path(), &["evidence", file, "--study", study]);
+    let proof = check("rehearsal.json", "rehearsal.toml");
+    assert!(
+        proof.status.success() && stdout(&proof).contains("party2 released different things"),
+        "{}",
+        stderr(&proof)
+    );
+    assert_refused(&check("rehearsal.json", "real.toml"), &["rehearsal.json", "about another study"]);
 }

@@ -147,8 +147,11 @@ fn assumed(study: &Study) -> Vec<String> {
     };
     assumed.push(match privacy.colluders() {
         Some(q) => format!("At most {q} of the other parties pool what they know. If this is wrong, the larger epsilon holds, which rests on a party's own noise alone."),
-        None => "Nothing about the other parties: a party is protected even if all others work together.".into(),
+        None => "Nothing about the other parties, as far as privacy goes: a party is protected even if all others work together.".into(),
     });
+    if study.liars() > 0 {
+        assumed.push(format!("At most {} of the parties say something else than the study asks them to. This is about the model: what is private stays private whoever lies.", study.liars()));
+    }
     assumed.push("One person has one record with one party. With several records, or records with several parties, a person is protected less.".into());
     if privacy.noise() == NoiseKind::Fast {
         assumed.push("noise = \"fast\" is for rehearsals: nothing of this run is safe to publish.".into());

@@ -21,11 +21,35 @@ pub(crate) struct Conversation<'a, D> {
     unreachable: HashMap<u32, String>,
     results: &'a Results<'a>,
     metrics: &'a Metrics,
-    started: Instant,
+    clock: AwakeClock,
     cancel: &'a Cancel,
     /// Who is at the other end of each connection.
     links: HashMap<Link, u32>,
     observe: &'a mut dyn FnMut(Update),
+}
+
+/// A clock that stands still while this process is stopped, as when a machine sleeps: that it heard nothing then is not the neighbours' fault.
+#[derive(Debug)]
+struct AwakeClock {
+    now: Duration,
+    read: Instant,
+}
+
+impl AwakeClock {
+    /// The loop reads the clock once a second, so more than this was not waited for.
+    const LONGEST: Duration = Duration::from_secs(2);
+
+    fn new(started: Instant) -> Self {
+        Self { now: started.elapsed(), read: Instant::now() }
+    }
+
+    /// The time at an instant; with how long the process was stopped before it, if it was for long.
+    fn read(&mut self, at: Instant) -> (Duration, Option<Duration>) {
+        let passed = at.saturating_duration_since(self.read);
+        self.read = at;
+        self.now += passed.min(Self::LONGEST);
+        (self.now, (passed > 5 * Self::LONGEST).then_some(passed))
+    }
 }
 
 /// How often progress is reported.
@@ -42,7 +66,7 @@ impl<'a, D: Disk> Conversation<'a, D> {
         observe: &'a mut dyn FnMut(Update),
     ) -> Self {
         let (unreachable, links) = (HashMap::new(), HashMap::new());
-        Self { node, unreachable, results, metrics, started, cancel, links, observe }
+        Self { node, unreachable, results, metrics, clock: AwakeClock::new(started), cancel, links, observe }
     }
 
     /// The loop. Returns whether it was interrupted.
@@ -50,21 +74,24 @@ impl<'a, D: Disk> Conversation<'a, D> {
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build();
         let clock = clock.map_err(PeerError::Clock)?;
         let mut told = Duration::ZERO;
-        self.node.handle(Event::Tick, self.now(), &mut net)?;
+        let now = self.now();
+        self.node.handle(Event::Tick, now, &mut net)?;
         loop {
             if self.tell(&mut told)? {
                 self.node.saved();
-                self.node.handle(Event::Tick, self.now(), &mut net)?;
+                let now = self.now();
+                self.node.handle(Event::Tick, now, &mut net)?;
                 continue;
             }
-            if self.node.is_finished(self.now()) {
+            let now = self.now();
+            if self.node.is_finished(now) {
                 return Ok(false);
             }
             if self.cancel.is_cancelled() {
                 return Ok(true);
             }
             // At most a second, so that a cancelled peer ends soon.
-            let wait = self.node.deadline(self.now()).saturating_sub(self.now()).min(Duration::from_secs(1));
+            let wait = self.node.deadline(now).saturating_sub(now).min(Duration::from_secs(1));
             let input = match inputs.try_recv() {
                 Ok(input) => Some(input),
                 Err(_) => clock.block_on(async { tokio::time::timeout(wait, inputs.recv()).await }).ok().flatten(),
@@ -108,8 +135,16 @@ impl<'a, D: Disk> Conversation<'a, D> {
         self.node
     }
 
-    fn now(&self) -> Duration {
-        self.started.elapsed()
+    fn now(&mut self) -> Duration {
+        let (now, stopped) = self.clock.read(Instant::now());
+        if let Some(stopped) = stopped {
+            let seconds = stopped.as_secs();
+            tracing::warn!(
+                seconds,
+                "this process was stopped, or waited for its disk; nobody is dropped for that time"
+            );
+        }
+        now
     }
 
     /// Reports news, and progress from time to time. Returns whether the result was just written.
@@ -155,7 +190,7 @@ impl<'a, D: Disk> Conversation<'a, D> {
                     self.results.roster.addresses[*id as usize].as_deref().unwrap_or("none, it connects to this peer");
                 let reason = self.unreachable.get(id).map_or("", String::as_str);
                 let (round, (_, since)) = (self.node.round(), self.node.awaited());
-                let seconds = self.now().saturating_sub(since).as_secs();
+                let seconds = self.clock.now.saturating_sub(since).as_secs();
                 match self.node.neighbours().any(|(peer, is_connected)| peer == *id && is_connected) {
                     true => tracing::warn!(
                         neighbour = name(id),
@@ -216,7 +251,7 @@ impl<'a, D: Disk> Conversation<'a, D> {
         let (awaited, since) = self.node.awaited();
         Standing {
             awaited: awaited.len(),
-            awaited_seconds: if awaited.is_empty() { 0.0 } else { self.now().saturating_sub(since).as_secs_f64() },
+            awaited_seconds: if awaited.is_empty() { 0.0 } else { self.clock.now.saturating_sub(since).as_secs_f64() },
             spent_alone: self.results.epsilon(run.spent.alone),
             round: self.node.round(),
             rounds: self.results.study.rounds(),
@@ -227,5 +262,27 @@ impl<'a, D: Disk> Conversation<'a, D> {
             remaining: (run.begin.epsilon - spent).max(0.0),
             consensus: self.node.consensus(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_stands_still_while_the_process_does() {
+        let started = Instant::now();
+        let mut clock = AwakeClock::new(started);
+        let (zero, seconds) = (clock.now, Duration::from_secs);
+        let mut at = clock.read;
+        for second in 1..100 {
+            at += seconds(1);
+            assert_eq!(clock.read(at), (zero + seconds(second), None));
+        }
+        // A night.
+        at += seconds(30_000);
+        assert_eq!(clock.read(at), (zero + seconds(101), Some(seconds(30_000))));
+        at += seconds(1);
+        assert_eq!(clock.read(at).0, zero + seconds(102));
     }
 }

@@ -64,7 +64,7 @@ pub enum PeerError {
     },
     /// Too few parties are in the model for it to be the study's.
     #[error(
-        "the last releases of {have} of {clients} parties are here, and a model of the study needs those of {needed}: there is no model. When the others are back, the same command goes on"
+        "the last releases of {have} of {clients} parties are here, and a model of the study needs those of {needed}: there is no model. If the others are late, the same command goes on when they are back; if edges to them were dropped, the study has to be begun anew under another name"
     )]
     NoQuorum {
         /// How many are here.
@@ -114,7 +114,10 @@ impl PeerError {
             Self::Key { source, .. } => !matches!(source, KeyError::Unwritable(_)),
             Self::State { source, .. } => !matches!(
                 source,
-                StateError::Io { .. } | StateError::LedgerUnwritable(_) | StateError::AnchorUnwritable(_)
+                StateError::Io { .. }
+                    | StateError::LedgerUnwritable(_)
+                    | StateError::AnchorUnwritable(_)
+                    | StateError::Ledger(LedgerError::Disk(..))
             ),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
             // What is wrong with a ledger stays wrong; a disk may recover.
@@ -188,6 +191,11 @@ pub enum StateError {
         "the anchor cannot be opened for writing ({0}); make its folder reachable and writable, or name another place"
     )]
     AnchorUnwritable(#[source] io::Error),
+    /// The anchor would be restored together with the folder.
+    #[error(
+        "the anchor is inside of the state folder, so whoever restores the folder restores it too; name a place on another disk"
+    )]
+    AnchorInside,
     /// The ledger could not be opened for reading.
     #[error("cannot be read ({0}); give a state folder of a peer")]
     LedgerUnreadable(#[source] io::Error),

@@ -68,6 +68,32 @@ impl Stated {
 }
 
 impl OwnerLimits {
+    /// These limits with those of `newer` that are given in their place, and what that relaxes.
+    pub fn changed(self, newer: Self) -> (Self, Vec<String>) {
+        let mut relaxed = Vec::new();
+        let mut change = |name: &str, old: Option<f64>, new: Option<f64>| {
+            if let (Some(old), Some(new)) = (old, new)
+                && new > old
+            {
+                relaxed.push(format!("{name} from {old:?} to {new:?}"));
+            }
+            new.or(old)
+        };
+        let studies = |count: Option<u32>| count.map(f64::from);
+        let policy = Self {
+            epsilon: change("epsilon", self.epsilon, newer.epsilon),
+            alone: change("epsilon_alone", self.alone, newer.alone),
+            delta: change("delta", self.delta, newer.delta),
+            rho: change("rho", self.rho, newer.rho),
+            studies: change("studies", studies(self.studies), studies(newer.studies)).map(|count| count as u32),
+            large_delta: self.large_delta || newer.large_delta,
+        };
+        if self != Self::default() && policy.large_delta && !self.large_delta {
+            relaxed.push("allow_large_delta to true".into());
+        }
+        (policy, relaxed)
+    }
+
     /// Reads a policy; `origin` is its file's name in messages.
     pub fn read(text: &str, origin: &str) -> Result<Self, StudyError> {
         let document = Document::parse(text, origin)?;
@@ -108,8 +134,8 @@ impl OwnerLimits {
     }
 }
 
-/// Studies that are stages of another one: what it spends before and after its rounds.
-fn is_stage(name: &str) -> bool {
+/// Studies that are stages of another one: what it spends before and after its rounds. No other study has such a name ([`is_stage`] is asked before anything begins).
+pub(crate) fn is_stage(name: &str) -> bool {
     name.ends_with("-moments") || name.ends_with("-closing")
 }
 
@@ -123,6 +149,10 @@ impl Claim<'_> {
     ) -> Result<Option<Spent>, LimitError> {
         let runs = ledger.map_or(&[][..], |l| &l.runs);
         let is_own = |study: &[u8; 32]| study == self.study || self.later.and_then(|l| l.study) == Some(*study);
+        if self.later.is_none() && runs.iter().any(|run| run.begin.study == *self.study && run.is_complete()) {
+            // It spends nothing more, and others may still need its last release.
+            return Ok(None);
+        }
         if let Some(most) = limits.studies {
             let before = runs.iter().filter(|r| !is_own(&r.begin.study) && !is_stage(&r.begin.name)).count();
             if !is_stage(self.name) && before as u64 >= u64::from(most) {

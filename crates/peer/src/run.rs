@@ -10,14 +10,14 @@ use undertone_core::identity::Identity;
 use undertone_core::ledger::Contents;
 use undertone_core::node::{Node, NodeSetup, OnLoss, Roster, RosterError};
 use undertone_core::privacy::{Budget, ClientBudget, Rho, Spent};
-use undertone_core::study::Study;
+use undertone_core::study::{Study, StudyError};
 use undertone_core::watch::Cancel;
 use undertone_data::{Closed, DataError, Encoder, Loaded, MemoryTable, mean};
 
 use crate::PeerError;
 use crate::conversation::Conversation;
 use crate::disk_watch::Alarm;
-use crate::limit::{Claim, Later, OwnerLimits, Stated};
+use crate::limit::{Claim, Later, OwnerLimits, Stated, is_stage};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
@@ -150,6 +150,13 @@ pub struct Report {
 /// the next stage starts and read from there ever after: releases that arrive later must not start it anew, which would spend its budget twice.
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
     let study = &options.study;
+    if is_stage(study.name()) {
+        let message = format!(
+            "= \"{}\" is the name of a stage, which a policy does not count; choose a name that does not end with -moments or -closing",
+            study.name()
+        );
+        return Err(StudyError::at("name", message).into());
+    }
     if study.moments().is_none() && study.privacy().is_none_or(|privacy| privacy.after() == Rho::ZERO) {
         return run_stage(options, study, None, true, observe);
     }
@@ -237,6 +244,15 @@ fn run_stage(
     let loaded = options.data.load(study, &name)?;
     study.check_records(&roster.names, me, loaded.total())?;
     let state = StateFolder::open(&options.state, options.anchor.clone())?;
+    if is_first {
+        match &options.anchor {
+            Some(Anchor::File(path)) => tracing::info!(anchor = %path.display(), "the ledger has an anchor"),
+            Some(Anchor::Command(command)) => tracing::info!(anchor = command, "the ledger has an anchor"),
+            None => {
+                tracing::info!("the ledger has no anchor: only others can tell that the state folder is an old one")
+            }
+        }
+    }
     let data_hash = options.identity.fingerprint(loaded.numbers());
     let held = loaded.held.clone();
     let records = loaded.total();
@@ -253,6 +269,11 @@ fn run_stage(
         (Some(a), Some(b)) => Some(a.at_most(b)),
         (a, b) => a.or(b),
     };
+    if options.anchor.is_some() && contents.as_ref().is_some_and(|l| !l.runs.is_empty() && !l.is_anchored()) {
+        tracing::warn!(
+            "the anchor is new, or was left out for a while: until the next release from the records only others can tell that the state folder is an old one"
+        );
+    }
     let is_known = |ledger: &Contents| ledger.runs.iter().any(|run| run.begin.study == digest.whole());
     if is_first && !contents.as_ref().is_some_and(is_known) {
         if !policy.large_delta {

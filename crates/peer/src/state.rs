@@ -151,11 +151,12 @@ impl Anchor {
             Self::File(path) => match File::open(path) {
                 Ok(file) => read_up_to(&file, 0, PLACE),
                 Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-                Err(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
+                Err(e) => Err(io::Error::new(e.kind(), format!("its anchor, {}: {e}", path.display()))),
             },
             Self::Command(command) => {
                 let text = run_command(command, "get")?;
-                hex::decode(text.trim()).map_err(|_| io::Error::other(format!("`{command} get` printed no mark")))
+                hex::decode(text.trim())
+                    .map_err(|_| io::Error::other(format!("its anchor, `{command} get`, printed no mark")))
             }
         }
     }
@@ -167,7 +168,7 @@ impl Anchor {
                     write_all_at(&file, bytes, at)?;
                     file.sync_all()
                 });
-                written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+                written.map_err(|e| io::Error::new(e.kind(), format!("its anchor, {}: {e}", path.display())))
             }
             Self::Command(command) => run_command(command, &format!("put {}", hex::encode(bytes))).map(drop),
         }
@@ -182,7 +183,7 @@ fn run_command(command: &str, arguments: &str) -> io::Result<String> {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => {
             let reason = String::from_utf8_lossy(&output.stderr).trim().replace('\n', ", ");
-            Err(io::Error::other(format!("`{command} {word}` ended with {}: {reason}", output.status)))
+            Err(io::Error::other(format!("its anchor, `{command} {word}`, ended with {}: {reason}", output.status)))
         }
     }
 }
@@ -202,7 +203,17 @@ fn make_private(path: &Path) -> io::Result<()> {
     builder.recursive(true);
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
+    builder.create(path)?;
+    // One that was there before may be open to others.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(path)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7700))?;
+        }
+    }
+    Ok(())
 }
 
 fn read_up_to(file: &File, at: u64, count: usize) -> io::Result<Vec<u8>> {
@@ -282,19 +293,30 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
+/// Refuses a folder whose ledger knows of no study while other files do: its ledger was lost, whatever took its place.
+fn check_used(folder: &Path, contents: Option<&Contents>) -> Result<(), PeerError> {
+    if contents.is_some_and(|contents| !contents.runs.is_empty()) {
+        return Ok(());
+    }
+    let entries = fs::read_dir(folder);
+    let entries = entries.map_err(|source| wrong(folder, StateError::Io { what: "cannot be listed", source }))?;
+    let is_expected = |name: &str| [LEDGER, POLICY, MARKS[0], MARKS[1]].contains(&name) || is_planned(name);
+    let mut names = entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned()));
+    match names.all(|name| is_expected(&name)) {
+        true => Ok(()),
+        false => Err(wrong(folder, StateError::NoLedger)),
+    }
+}
+
 impl StateFolder {
     /// Opens a folder, or creates it. Its lock is on the ledger, and is released when the process ends, in any way.
     pub fn open(path: &Path, anchor: Option<Anchor>) -> Result<Self, PeerError> {
         let broken = |what, source| wrong(path, StateError::Io { what, source });
         make_private(path).map_err(|e| broken("cannot be made", e))?;
-        let entries = fs::read_dir(path).map_err(|e| broken("cannot be listed", e))?;
-        let names: Vec<String> =
-            entries.filter_map(|e| Some(e.ok()?.file_name().to_string_lossy().into_owned())).collect();
+        // Before a ledger is made, which would look as if there had been one.
         let is_new = !fs::metadata(path.join(LEDGER)).is_ok_and(|ledger| ledger.len() > 0 || !ledger.is_file());
-        let expected =
-            |name: &String| [LEDGER, POLICY, MARKS[0], MARKS[1]].contains(&name.as_str()) || is_planned(name);
-        if is_new && !names.iter().all(expected) {
-            return Err(wrong(path, StateError::NoLedger));
+        if is_new {
+            check_used(path, None)?;
         }
         let ledger = open_private(&path.join(LEDGER));
         let ledger = ledger.map_err(|e| broken("cannot be written, and nothing is sent that is not recorded", e))?;
@@ -305,6 +327,12 @@ impl StateFolder {
         }
         // The anchor is first written with a round that uses records, which may be long after the start.
         if let Some(Anchor::File(anchor)) = &anchor {
+            let folder = anchor.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if let (Ok(folder), Ok(state)) = (folder.canonicalize(), path.canonicalize())
+                && folder.starts_with(state)
+            {
+                return Err(wrong(anchor, StateError::AnchorInside));
+            }
             open_private(anchor).map_err(|e| wrong(anchor, StateError::AnchorUnwritable(e)))?;
         }
         Ok(Self { path: path.into(), ledger, anchor, is_new })
@@ -324,7 +352,9 @@ impl StateFolder {
 
     /// The contents of the ledger, if anything was recorded.
     pub fn contents(&self) -> Result<Option<Contents>, PeerError> {
-        Contents::read(&mut self.disk(false)?).map_err(|e| wrong(&self.path.join(LEDGER), e.into()))
+        let contents = Contents::read(&mut self.disk(false)?).map_err(|e| wrong(&self.path.join(LEDGER), e.into()))?;
+        check_used(&self.path, contents.as_ref())?;
+        Ok(contents)
     }
 
     /// The owner's policy; one that limits nothing if there is none.
@@ -352,7 +382,8 @@ pub fn read_policy(folder: &Path) -> Result<OwnerLimits, PeerError> {
     let path = folder.join(POLICY);
     match fs::read_to_string(&path) {
         Ok(text) => OwnerLimits::read(&text, &path.display().to_string()).map_err(PeerError::Policy),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(OwnerLimits::default()),
+        // A link whose target is not there is a policy that cannot be read, not none.
+        Err(e) if e.kind() == ErrorKind::NotFound && fs::symlink_metadata(&path).is_err() => Ok(OwnerLimits::default()),
         Err(source) => Err(PeerError::Io { path, what: "cannot be read", source }),
     }
 }
@@ -368,7 +399,9 @@ pub fn read_ledger(folder: &Path) -> Result<Option<Contents>, PeerError> {
     let path = folder.join(LEDGER);
     let file = File::open(&path).map_err(|e| wrong(&path, StateError::LedgerUnreadable(e)))?;
     let mut disk = FileDisk::new(file, true, Some(folder.into()), None);
-    Contents::read(&mut disk).map_err(|e| wrong(&path, e.into()))
+    let contents = Contents::read(&mut disk).map_err(|e| wrong(&path, e.into()))?;
+    check_used(folder, contents.as_ref())?;
+    Ok(contents)
 }
 
 fn wrong(path: &Path, source: StateError) -> PeerError {

@@ -249,6 +249,8 @@ impl MadeUp {
         spec.data = self.plain.spec().data.clone();
         spec.seed = self.plain.spec().seed;
         spec.simulation.losses = losses(&spec, self.names.len());
+        // Who lies in a rehearsal says nothing about the parameters.
+        spec.simulation.liars = 0;
         if let Some(privacy) = &mut spec.privacy {
             privacy.noise = NoiseKind::Fast;
             match &mut privacy.budget {

@@ -100,16 +100,21 @@ impl Yardstick<'_> {
         let features = self.population.features();
         let clients = self.population.clients();
         let losses = self.losses.filter(|losses| round > losses.after);
-        let mean = match losses {
-            Some(losses) => undertone_data::mean(&losses.left(models.released, features), features),
-            None => undertone_data::mean(models.released, features),
+        let gone = |k: usize| losses.is_some_and(|losses| losses.is_lost(k));
+        let lies = |k: usize| self.liars.is_some_and(|liars| liars.is_liar(k));
+        let counts = |k: &usize| !gone(*k) && !lies(*k);
+        let mean = if losses.is_some() || self.liars.is_some() {
+            let counted = (0..clients).filter(counts);
+            let points: Vec<f64> =
+                counted.flat_map(|k| &models.released[k * features..][..features]).copied().collect();
+            undertone_data::mean(&points, features)
+        } else {
+            undertone_data::mean(models.released, features)
         };
         let chunks = clients.div_ceil(CHUNK);
         let chunk = |index: usize| {
             let range = index * CHUNK..((index + 1) * CHUNK).min(clients);
-            let gone = |k: usize| losses.is_some_and(|losses| losses.is_lost(k));
-            let lies = |k: usize| self.liars.is_some_and(|liars| liars.is_liar(k));
-            self.measure_chunk(models, &mean, range.filter(|&k| !gone(k) && !lies(k)))
+            self.measure_chunk(models, &mean, range.filter(counts))
         };
         let parts: Vec<Sums> =
             if chunks == 1 { vec![chunk(0)] } else { (0..chunks).into_par_iter().map(chunk).collect() };

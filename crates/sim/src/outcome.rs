@@ -185,7 +185,9 @@ impl Outcome {
         if simulation.liars > 0 {
             let (count, attack) = (simulation.liars, simulation.attack.name());
             let lie = if count == 1 { "one client lies".into() } else { format!("{count} clients lie") };
-            let defence = if study.liars() < count { "; [robust] liars bounds what that does" } else { "" };
+            let is_masked = study.privacy().is_some_and(|privacy| privacy.colluders().is_some());
+            let defence =
+                if study.liars() < count && !is_masked { "; [robust] liars bounds what that does" } else { "" };
             notices.push(format!(
                 "{lie} (attack \"{attack}\"), chosen anew in every trial; errors are those of the others{defence}"
             ));

@@ -261,7 +261,7 @@ fn liars_do_little_to_a_robust_study() {
             let without = error(clients - liars, "", None);
             let cost = error(clients, &robust, None) / error(clients, "", None);
             let name = &algorithm[8..16];
-            println!("{name}, noise {noise}: error {without:.4}, cost of trimming {cost:.2}");
+            println!("{name}, noise {noise}: error {without:.4}, cost of the rule {cost:.2}");
             assert!(cost <= 1.3, "{cost}");
             for (name, lie) in LIES {
                 let rise = error(clients, &robust, Some(lie)) / without;

@@ -45,7 +45,7 @@ fn peers_and_simulator_agree_to_the_last_bit() {
         (FREE, "absolute"),
         ("name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5\naverage = 0.3", "squared"),
     ];
-    // The last is with liars in mind: trimmed means, and a dual for every edge.
+    // The last is with liars in mind: bounded edges, a dual for every edge, trimmed means.
     let robust = ("name = \"zcdp-nfl\"\nrho = 0.4\neta = 0.5\naverage = 0.2", "squared", "[robust]\nliars = 1\n");
     for (algorithm, loss, more) in algorithms.map(|(algorithm, loss)| (algorithm, loss, "")).into_iter().chain([robust])
     {

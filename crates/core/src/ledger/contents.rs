@@ -81,6 +81,8 @@ struct Marks {
     anchor: Option<Mark>,
     /// Whether marks are kept at all.
     kept: bool,
+    /// Whether both places hold something, and neither a mark. The first write fills one after the other, so a loss of power during it cannot do that.
+    damaged: bool,
 }
 
 /// Which marks the ledger agrees with, as far as it was read.
@@ -88,6 +90,8 @@ struct Marks {
 struct Met {
     beside: bool,
     anchor: bool,
+    /// Whether a release that costs something follows the anchor's mark: rounds were made without it.
+    unanchored: bool,
 }
 
 impl Met {
@@ -104,17 +108,18 @@ impl Met {
 impl Marks {
     fn read(disk: &mut impl Disk) -> Result<Self, LedgerError> {
         if !disk.keeps_marks() {
-            return Ok(Self { beside: None, anchor: None, kept: false });
+            return Ok(Self { beside: None, anchor: None, kept: false, damaged: false });
         }
         let has_anchor = disk.has_anchor();
-        let mut mark = |place: Place| -> Result<Option<Mark>, LedgerError> {
-            let bytes = disk.read_mark(place).map_err(|e| LedgerError::Disk("read", e))?;
-            Ok(Mark::newest(&bytes))
-        };
-        let [first, second] = [mark(Place::First)?, mark(Place::Second)?];
-        let beside = first.into_iter().chain(second).max_by_key(|mark| mark.records);
-        let anchor = if has_anchor { mark(Place::Anchor)? } else { None };
-        Ok(Self { beside, anchor, kept: true })
+        let mut read = |place: Place| disk.read_mark(place).map_err(|e| LedgerError::Disk("read", e));
+        let places = [read(Place::First)?, read(Place::Second)?];
+        let anchor = if has_anchor { read(Place::Anchor)? } else { Vec::new() };
+        if Mark::is_foreign(&anchor) {
+            return Err(LedgerError::NotAnAnchor);
+        }
+        let damaged = places.iter().all(|bytes| Mark::newest(bytes).is_none() && !bytes.is_empty());
+        let beside = places.iter().filter_map(|bytes| Mark::newest(bytes)).max_by_key(|mark| mark.records);
+        Ok(Self { beside, anchor: Mark::newest(&anchor), kept: true, damaged })
     }
 
     fn any(&self) -> Option<&Mark> {
@@ -143,7 +148,7 @@ impl Marks {
         }
         match &self.beside {
             // The first marks are durable before the second record is written.
-            None if contents.records > 1 || contents.torn => return Err(LedgerError::NoMarks),
+            None if self.damaged || contents.records > 1 || contents.torn => return Err(LedgerError::NoMarks),
             Some(_) if !met.beside => return Err(self.shortened(contents.records)),
             _ => {}
         }
@@ -163,7 +168,7 @@ impl Contents {
         let written = last_written(disk, size).map_err(unreadable)?;
         let first = match read_record(disk, 0).map_err(unreadable)? {
             Some(first) => first,
-            None if marks.any().is_some() => return Err(marks.shortened(0)),
+            None if marks.any().is_some() || marks.damaged => return Err(marks.shortened(0)),
             // Cut off while its first record was written: nothing was recorded, so nothing was sent.
             None if written <= record::first_length() => return Ok(None),
             None => return Err(LedgerError::NotALedger),
@@ -192,6 +197,7 @@ impl Contents {
                 Some((found, bytes)) if found.prior == contents.head => {
                     let at = contents.end;
                     let record = found.record.ok_or(LedgerError::Damaged { at })?;
+                    met.unanchored |= met.anchor && record.costs();
                     contents.apply(record, at).ok_or(LedgerError::Damaged { at })?;
                     contents.end += bytes.len() as u64;
                     contents.records += 1;
@@ -207,7 +213,7 @@ impl Contents {
             }
         }
         marks.check(&met, &contents)?;
-        contents.is_anchored = met.anchor;
+        contents.is_anchored = met.anchor && !met.unanchored;
         Ok(Some(contents))
     }
 
@@ -274,6 +280,11 @@ impl Contents {
             run.charge(round, cost);
         }
         Ok(())
+    }
+
+    /// Whether a mark outside of the folder shows that no release is missing here.
+    pub fn is_anchored(&self) -> bool {
+        self.is_anchored
     }
 
     /// What was spent in all studies together; `None` if one of them released without protection. Studies may differ in what they
@@ -409,10 +420,7 @@ impl Contents {
         // A mark that a loss of power takes back is an older one. From time to time it is made to stay. The anchor vouches for the ledger at the next start, so it is written for a
         // round from the records, which is made only if the ledger is known to be current, and else only if it vouched for the ledger before.
         let (durable, anchored) = match &record {
-            Record::Round(record) => {
-                let costs = !matches!(record.cost, Cost::Mixed | Cost::Withheld);
-                (record.round.is_multiple_of(MARK_EVERY) || self.is_last(record), costs)
-            }
+            Record::Round(round) => (round.round.is_multiple_of(MARK_EVERY) || self.is_last(round), record.costs()),
             _ => (true, self.is_anchored),
         };
         self.apply(record, self.end).expect("a record made here is consistent with earlier ones");

@@ -58,6 +58,16 @@ impl Mark {
         slots.max_by_key(|mark| mark.records)
     }
 
+    /// Whether a place holds something that no mark leaves behind, whole or cut off.
+    pub fn is_foreign(place: &[u8]) -> bool {
+        // A write that is cut off leaves the beginning of a mark, and zeros.
+        let is_mark = |slot: &[u8]| {
+            let same = slot.iter().zip(MAGIC).take_while(|(a, b)| a == b).count();
+            same == MAGIC.len() || slot[same..].iter().all(|byte| *byte == 0)
+        };
+        !place.chunks(SLOT).all(is_mark)
+    }
+
     fn decode(slot: &[u8]) -> Option<Self> {
         let mut f = ByteReader::new(slot);
         if f.array()? != *MAGIC {

@@ -156,6 +156,11 @@ pub enum LedgerError {
          that they belong to; otherwise this data can take part in no further study"
     )]
     NoMarks,
+    /// What is where the anchor should be is something else.
+    #[error(
+        "what is at the place of the anchor is no mark of a ledger; name another place, or empty it if it is damaged and you know that this ledger is the newest"
+    )]
+    NotAnAnchor,
     /// The anchor is ahead of it.
     #[error(
         "the anchor knows {known} records of this ledger, which has {found}: the state folder was restored from a backup or copied. Restore the newest folder; never run an older one"

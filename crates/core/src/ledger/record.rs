@@ -163,6 +163,11 @@ pub fn first_length() -> u64 {
 }
 
 impl Record {
+    /// Whether it is a release that was made from the records.
+    pub fn costs(&self) -> bool {
+        matches!(self, Self::Round(round) if !matches!(round.cost, Cost::Mixed | Cost::Withheld))
+    }
+
     /// The record that follows one with hash `prior`, padded, and its own hash.
     pub fn encode(&self, prior: &Hash) -> (Vec<u8>, Hash) {
         let mut writer = ByteWriter::after(HEAD);

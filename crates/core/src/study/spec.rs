@@ -61,7 +61,7 @@ pub struct StudySpec {
     pub relay: Option<String>,
     /// How many peers' last releases a model of the study needs at least; more than half of all if not given.
     pub quorum: Option<usize>,
-    /// How many clients may lie, if any: what neighbours say is then trimmed in every round, and so are the last releases.
+    /// How many clients may lie, if any: what neighbours say is then bounded ([`Robust`](crate::algorithm::Robust)), and the last releases are trimmed.
     pub liars: Option<usize>,
     /// What only planning needs.
     pub plan: Option<PlanSpec>,

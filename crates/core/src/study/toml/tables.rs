@@ -467,9 +467,11 @@ fn network(table: Option<Reader>) -> Result<Option<String>, StudyError> {
 /// How many may lie.
 fn robust(table: Option<Reader>) -> Result<Option<usize>, StudyError> {
     let Some(mut table) = table else { return Ok(None) };
-    let liars = table.integer_required("liars", 1, MOST_CLIENTS)?;
+    let liars = table.integer("liars", 1, MOST_CLIENTS)?;
+    let missing = table.error("liars", "is missing; write how many parties may lie");
+    // A key with a typing error is named first.
     table.finish()?;
-    Ok(Some(liars as usize))
+    liars.map(|liars| Some(liars as usize)).ok_or(missing)
 }
 
 /// The quorum.
