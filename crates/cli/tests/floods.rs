@@ -1,4 +1,4 @@
-//! A peer that is flooded stays small and goes on.
+//! What somebody with a program of its own does to real peers: one that is flooded stays small and goes on, and a party that tells two stories is found out.
 
 mod attacker;
 mod consortium;
@@ -6,9 +6,13 @@ mod consortium;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use attacker::{Target, half_open, member, strangers};
-use consortium::{Consortium, until};
-use iroh::{PublicKey, SecretKey};
+use attacker::{Target, half_open, member, say, strangers};
+use consortium::{Consortium, Ended, errors, results, undertone, until};
+use iroh::SecretKey;
+use tokio::runtime::Runtime;
+use undertone_core::identity::Identity;
+use undertone_core::message::{Chain, Hello, Receipt, Session, SignedHead};
+use undertone_core::study::Study;
 
 /// A number from the environment: UNDERTONE_FLOOD=20000 floods this often, and the rates are compared.
 fn number(name: &str) -> Option<usize> {
@@ -30,6 +34,78 @@ fn rate<T>(consortium: &Consortium, during: impl FnOnce() -> T) -> (f64, T) {
     let (from, started) = (consortium.round(0).unwrap(), Instant::now());
     let result = during();
     (f64::from(consortium.round(0).unwrap() - from) / started.elapsed().as_secs_f64(), result)
+}
+
+/// The secret key of a peer.
+fn secret(consortium: &Consortium, k: usize) -> [u8; 32] {
+    let text = std::fs::read_to_string(consortium.path(&format!("peer{k}.key"))).unwrap();
+    let mut bytes = [0; 32];
+    hex::decode_to_slice(text.lines().map(str::trim).find(|line| line.len() == 64).expect("a key"), &mut bytes)
+        .unwrap();
+    bytes
+}
+
+/// A peer as others find it.
+fn target(consortium: &Consortium, k: usize) -> Target {
+    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+    let address = study.split("address = \"").nth(k + 1).unwrap().split('"').next().unwrap().parse().unwrap();
+    Target { id: SecretKey::from_bytes(&secret(consortium, k)).public(), address, from: [127, 0, 0, 99].into() }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// Four peers in a ring, the first of which is somebody who signs two stories of its first release and shows one to either neighbour. They meet at the peer that is no neighbour, and
+/// all three end with exit code 3 and without a model, or go on and will say so, as they were told. Anybody can check what they wrote.
+#[test]
+fn two_stories_end_the_study_for_all_with_proof() {
+    for mark in [false, true] {
+        let consortium = Consortium::new(4, 300, "kind = \"ring\"", "secure");
+        let arguments: &[&str] = if mark { &["--on-conflict", "mark"] } else { &[] };
+        let mut children: Vec<Child> = (1..4).map(|k| consortium.spawn(k, arguments)).collect();
+        let says =
+            |k: usize, words: &str| std::fs::read_to_string(consortium.log(k)).is_ok_and(|log| log.contains(words));
+        until("the others are connected", || [1, 3].iter().all(|&k| says(k, "connected neighbour=\"peer2\"")));
+        let text = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+        let study = Study::parse(&text, "study.toml").unwrap();
+        let (liar, chain) = (Identity::from_secret(&secret(&consortium, 0)), Chain::new(study.digest()));
+        let hello = Hello {
+            study: *study.digest(),
+            round: 0,
+            session: chain.session(&liar, 1, 7),
+            receipt: Receipt::default(),
+            shown: Receipt::default(),
+            head: SignedHead::NONE,
+            yours: Session::default(),
+            dropped: false,
+        };
+        for (neighbour, story) in [(1, [8; 32]), (3, [9; 32])] {
+            let head = chain.sign(&liar, &Receipt { round: 1, head: story, tag: [0; 16] });
+            let frames = [hello.encode().bytes().to_vec(), head.frame(0).bytes().to_vec()];
+            runtime().block_on(say(target(&consortium, neighbour), secret(&consortium, 0), &frames));
+        }
+        until("all know", || (1..4).all(|k| says(k, "told different peers")));
+        for (k, child) in (1..4).zip(&mut children) {
+            let folder = results(&consortium.state(k));
+            let proof = std::fs::read_dir(&folder)
+                .unwrap()
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("conflict-0-")));
+            let proof = proof.unwrap_or_else(|| panic!("peer{k} has no proof\n{}", consortium.logs()));
+            let checked =
+                undertone().arg("evidence").arg(&proof).arg("--study").arg(consortium.path("study.toml")).ended();
+            assert!(checked.status.success(), "{}", errors(&checked));
+            if mark {
+                assert_eq!(child.try_wait().unwrap(), None, "it waits for the liar");
+                child.kill().unwrap();
+                child.wait().unwrap();
+            } else {
+                assert_eq!(child.wait().unwrap().code(), Some(3), "{}", consortium.logs());
+                assert!(!folder.join("model.json").exists());
+            }
+        }
+    }
 }
 
 /// Two peers compute rounds; the third was dropped, and its key is in the wrong hands.
@@ -57,18 +133,7 @@ fn a_flooded_peer_stays_small_and_goes_on() {
     children[2].kill().unwrap();
     children[2].wait().unwrap();
     until("the third is dropped", || consortium.page(0).is_some_and(|page| page.contains("undertone_neighbours 1\n")));
-    let key = |k: usize| std::fs::read_to_string(consortium.path(&format!("peer{k}.key"))).unwrap();
-    let secret = |k: usize| -> [u8; 32] {
-        let mut bytes = [0; 32];
-        let text = key(k).lines().find(|line| line.trim().len() == 64).expect("a key").trim().to_string();
-        hex::decode_to_slice(text, &mut bytes).unwrap();
-        bytes
-    };
-    let id: PublicKey = SecretKey::from_bytes(&secret(0)).public();
-    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
-    let address = study.split("address = \"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
-    let target = Target { id, address, from: [127, 0, 0, 99].into() };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (target, runtime) = (target(&consortium, 0), runtime());
     let count = number("UNDERTONE_FLOOD").unwrap_or(300);
     let seconds = if number("UNDERTONE_FLOOD").is_some() { 10 } else { 1 };
     let (before, ()) = rate(&consortium, || std::thread::sleep(Duration::from_secs(seconds)));
@@ -77,7 +142,7 @@ fn a_flooded_peer_stays_small_and_goes_on() {
     let floods: [(&str, Flood); 3] = [
         ("half-open dials", Box::new(|| runtime.block_on(half_open(target, count)))),
         ("strange keys", Box::new(|| runtime.block_on(strangers(target, count)))),
-        ("a key of the study", Box::new(|| runtime.block_on(member(target, secret(2), count)))),
+        ("a key of the study", Box::new(|| runtime.block_on(member(target, secret(&consortium, 2), count)))),
     ];
     for (name, flood) in floods {
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! Somebody who floods a peer: half-open dials, strange keys, and a key of the study that misbehaves.
+//! Somebody who floods a peer: half-open dials, strange keys, and a key of the study that misbehaves; and a party that says what it likes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -143,4 +143,18 @@ async fn misbehave(connection: &Connection, k: usize) -> Option<()> {
     send.write_all(frame).await.ok()?;
     let _ = timeout(Duration::from_secs(8), connection.closed()).await;
     Some(())
+}
+
+/// Connects with a key of the study, says these frames and listens for a while.
+pub async fn say(target: Target, secret: [u8; 32], frames: &[Vec<u8>]) {
+    let client = target.endpoint(secret).await;
+    let connection = client.connect(target.at(target.address), PROTOCOL).await.unwrap();
+    let (mut send, _receive) = connection.open_bi().await.unwrap();
+    for frame in frames {
+        let bytes = [&(frame.len() as u32).to_le_bytes(), &frame[..]].concat();
+        if send.write_all(&bytes).await.is_err() {
+            break;
+        }
+    }
+    let _ = timeout(Duration::from_secs(5), connection.closed()).await;
 }

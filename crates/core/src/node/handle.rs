@@ -197,8 +197,12 @@ impl<D: Disk> Node<D> {
             Learned::Conflict(first) => {
                 let conflict = Conflict { author, round: head.round, stories: [first.into(), head.into()] };
                 if self.finals.accuse(conflict, effects.news) {
-                    self.pass_on(author, &first, None, effects);
-                    self.pass_on(author, &head, None, effects);
+                    // To everybody: each neighbour of the author may know one story only.
+                    for head in [&first, &head] {
+                        let frame = head.frame(author);
+                        let everybody = self.links.live().filter(|(peer, _)| *peer != author);
+                        everybody.filter_map(|(_, link)| link).for_each(|link| effects.net.send(link, &frame));
+                    }
                 }
             }
         }
