@@ -374,7 +374,7 @@ fn evidence_is_of_one_study() {
         });
         std::fs::write(folder.path().join(format!("{name}.json")), json.to_string()).unwrap();
     };
-    ["rehearsal", "real"].map(of);
+    ["rehearsal", "real"].into_iter().for_each(of);
     let check = |file: &str, study: &str| undertone(folder.path(), &["evidence", file, "--study", study]);
     let proof = check("rehearsal.json", "rehearsal.toml");
     assert!(
