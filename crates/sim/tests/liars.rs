@@ -46,7 +46,7 @@ fn every_attack_changes_the_run() {
         assert_ne!(run(&text).released, honest.released, "{name}");
     }
     let many = text(FREE, "", "[simulation]\nliars = 5\n");
-    let refused = undertone_sim::run(&Study::parse(&many, "t").unwrap(), &|_| {}).unwrap_err().to_string();
+    let refused = Study::parse(&many, "t").unwrap_err().to_string();
     assert!(refused.contains("simulation.liars = 5 of 10 clients leaves no honest majority"), "{refused}");
 }
 
