@@ -104,11 +104,12 @@ mod tests {
     fn what_was_written_down_decides() {
         let study = Study::parse(STUDY, "t").unwrap();
         let moments = study.moments().unwrap();
-        let state = tempfile::tempdir().unwrap();
+        let (state, results) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let follow = |mean: &[f64], clients: usize| Ok(study.standardised(mean, clients, 20.0, None)?);
-        let map = Map::of(state.path(), &moments, "t", Box::new(follow));
+        let mut map = Map::of(state.path(), &moments, "t", Box::new(follow));
+        // Results beside a ledger without a study would be refused.
+        map.path = results.path().join("map");
         assert!(map.next().unwrap().is_none());
-        std::fs::create_dir_all(map.path.parent().unwrap()).unwrap();
         std::fs::write(state.path().join("ledger"), []).unwrap();
         let finals =
             |shift: f64| (0..3).map(|k| (k, vec![0.1 * f64::from(k) + shift; moments.features()])).collect::<Vec<_>>();
