@@ -17,76 +17,33 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::client::LARGEST_VALUE;
 use undertone_core::ledger::Contents;
-use undertone_core::message::{Message, decode};
+use undertone_core::message::{Chain, Hello, Message, Receipt, SignedHead, decode, next_head};
 use undertone_core::node::{OnLoss, Stop};
 use undertone_core::privacy::Spent;
-use undertone_core::study::Limits;
-use undertone_testing::{Attacker, Backup, Cohort, Faults, OtherStory, Wires, World};
+use undertone_core::study::{Limits, Study};
+use undertone_testing::{Attacker, Author, Backup, Cohort, Faults, OtherStory, Wires, World};
 
 const CLIENTS: usize = 5;
+const COMPLETE: &str = "kind = \"complete\"";
 const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: CLIENTS, largest: LARGEST_VALUE };
 
-/// What can go wrong in a world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Fault {
-    Latency,
-    Loss,
-    Duplication,
-    Reordering,
-    Cuts,
-    Crashes,
-    Partitions,
-    SlowNode,
-    CorruptFrames,
-    Hang,
-    KilledForGood,
-    KilledForAWhile,
-    LyingDisk,
-    OldFolder,
-    FolderOfTheSameSession,
-    EmptiedFolder,
-    CutLedger,
-    LostMarks,
-    TwoStories,
-    EarlyDone,
-    ForgedHeads,
-    ClockJump,
-    SmallAllowance,
-    Anchor,
-    Masks,
-    Drop,
+/// What can go wrong in a world, and all of it in order.
+macro_rules! faults {
+    ($($fault:ident),*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        enum Fault { $($fault),* }
+
+        use Fault::*;
+
+        const ALL: &[Fault] = &[$($fault),*];
+    };
 }
 
-use Fault::*;
-
-const ALL: [Fault; 26] = [
-    Latency,
-    Loss,
-    Duplication,
-    Reordering,
-    Cuts,
-    Crashes,
-    Partitions,
-    SlowNode,
-    CorruptFrames,
-    Hang,
-    KilledForGood,
-    KilledForAWhile,
-    LyingDisk,
-    OldFolder,
-    FolderOfTheSameSession,
-    EmptiedFolder,
-    CutLedger,
-    LostMarks,
-    TwoStories,
-    EarlyDone,
-    ForgedHeads,
-    ClockJump,
-    SmallAllowance,
-    Anchor,
-    Masks,
-    Drop,
-];
+faults! {
+    Latency, Loss, Duplication, Reordering, Cuts, Crashes, Partitions, SlowNode, CorruptFrames, Hang, KilledForGood,
+    KilledForAWhile, LyingDisk, OldFolder, FolderOfTheSameSession, EmptiedFolder, CutLedger, LostMarks, TwoStories, Lies,
+    EarlyDone, ForgedHeads, ClockJump, SmallAllowance, Anchor, Masks, Drop
+}
 
 /// A peer with a key of the study that says it is done before it has done anything, and passes on heads that nobody signed.
 struct Rude {
@@ -107,6 +64,66 @@ impl Attacker for Rude {
     }
 }
 
+/// What stands between peer 1 and the others: they receive any numbers that are not refused in place of its releases, all the same, in a chain of their own that is signed
+/// like a true one, and it hears of its own releases where they speak of these.
+struct Numbers {
+    chain: Chain,
+    author: Author,
+    limits: Limits,
+    /// The size of the numbers is drawn in every round.
+    rng: Xoshiro256PlusPlus,
+    /// What is said in rounds 1, 2, ...
+    said: Vec<Vec<u8>>,
+    /// The receipts of what it would have said.
+    truth: Vec<Receipt>,
+}
+
+impl Numbers {
+    fn new(study: &Study, seed: u64) -> Self {
+        let author = Author::new(study, CLIENTS, identity(1).into());
+        let (chain, limits) = (Chain::new(study.digest()), study.limits(CLIENTS));
+        let rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Self { chain, author, limits, rng, said: Vec::new(), truth: Vec::new() }
+    }
+
+    /// What is sent to others in place of a frame of the peer; nothing in place of what would show that it differs.
+    fn outgoing(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
+        match decode(frame, &self.limits) {
+            Ok(Message::Round(release)) => {
+                if release.round as usize == self.said.len() + 1 {
+                    let head = self.truth.last().map_or(self.chain.start(&identity(1).id()), |last| last.head);
+                    let head = next_head(&head, release.round, release.payload.bytes());
+                    self.truth.push(Receipt { round: release.round, head, tag: release.tag });
+                    let size = self.limits.largest * 10f64.powf(-8.0 * self.rng.random::<f64>());
+                    let values: Vec<f64> = (0..3).map(|_| size * self.rng.random_range(-1.0..=1.0)).collect();
+                    self.said.push(self.author.release(values));
+                }
+                self.said.get(release.round as usize - 1).cloned()
+            }
+            Ok(Message::Head { author: 1, .. }) => None,
+            Ok(Message::Final(last)) if last.author == 1 => None,
+            _ => Some(frame.to_vec()),
+        }
+    }
+
+    /// What the peer hears in place of a frame to it.
+    fn incoming(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let own = |receipt: Receipt| {
+            let at = (receipt.round as usize).checked_sub(1);
+            at.and_then(|at| self.truth.get(at)).copied().unwrap_or_default()
+        };
+        match decode(frame, &self.limits) {
+            Ok(Message::Hello(hello)) => {
+                let (receipt, shown) = (own(hello.receipt), own(hello.shown));
+                Some(Hello { receipt, shown, head: SignedHead::NONE, ..hello }.encode().bytes().to_vec())
+            }
+            Ok(Message::Head { author: 1, .. }) => None,
+            Ok(Message::Final(last)) if last.author == 1 => None,
+            _ => Some(frame.to_vec()),
+        }
+    }
+}
+
 /// What was sent, by node and round: the payloads that differ.
 type Sent = Rc<RefCell<BTreeMap<(usize, u32), BTreeSet<Vec<u8>>>>>;
 
@@ -123,10 +140,19 @@ fn run(folder: &Path, seed: u64) -> Outcome {
     let faults: BTreeSet<Fault> = (0..count).map(|_| ALL[rng.random_range(0..ALL.len())]).collect();
     let has = |fault: Fault| faults.contains(&fault);
     let algorithm = if rng.random() { ZCDP } else { FREE };
-    let graph = [RING, RANDOM, "kind = \"complete\"", "kind = \"star\""][rng.random_range(0..4)];
+    let mut graph = [RING, RANDOM, COMPLETE, "kind = \"star\""][rng.random_range(0..4)];
+    if has(Lies) {
+        graph = COMPLETE;
+    }
     let mut text = study(folder, CLIENTS, LIMITS.rounds, algorithm, graph, "squared");
-    if has(Masks) {
-        text = text.replace("[privacy]\n", "[privacy]\ncolluders = 1\n").replace("[data]\n", "[data]\nrecords = 22\n");
+    if has(Masks) || has(Lies) {
+        text = text.replace("[data]\n", "[data]\nrecords = 22\n");
+    }
+    // One liar could move the masks of all others: a study has the one or the other.
+    if has(Lies) {
+        text += "[robust]\nliars = 1\n";
+    } else if has(Masks) {
+        text = text.replace("[privacy]\n", "[privacy]\ncolluders = 1\n");
     }
     let mut cohort: Cohort = cohort(&text);
     cohort.noise = fresh_noise;
@@ -174,12 +200,20 @@ fn run(folder: &Path, seed: u64) -> Outcome {
     if has(CorruptFrames) {
         liars.insert(4);
     }
-    if has(TwoStories) {
+    if has(TwoStories) || has(Lies) {
         liars.insert(1);
-        let mut story = OtherStory::new(&study, CLIENTS, identity(1).into(), 0.5);
-        world.tamper = Some(Box::new(move |from, to, frame| match (from, to) {
-            (1, 0) => story.tell(1, frame).into_iter().collect(),
-            _ => vec![frame.to_vec()],
+        let mut lie = has(Lies).then(|| Numbers::new(&study, rng.random()));
+        let mut story = has(TwoStories).then(|| OtherStory::new(&study, CLIENTS, identity(1).into(), 0.5));
+        world.tamper = Some(Box::new(move |from, to, frame| {
+            let told = match (&mut lie, from, to) {
+                (Some(lie), 1, _) => lie.outgoing(frame),
+                (Some(lie), _, 1) => lie.incoming(frame),
+                _ => Some(frame.to_vec()),
+            };
+            match (&mut story, from, to) {
+                (Some(story), 1, 0) => told.and_then(|frame| story.tell(1, &frame)).into_iter().collect(),
+                _ => told.into_iter().collect(),
+            }
         }));
     }
     if has(Anchor) {
@@ -242,13 +276,13 @@ fn run(folder: &Path, seed: u64) -> Outcome {
     }
     if has(EarlyDone) || has(ForgedHeads) {
         liars.insert(4);
-        let hello = undertone_core::message::Hello {
+        let hello = Hello {
             study: *study.digest(),
             round: 40,
             session: undertone_core::message::Session { number: 1 << 40, ..Default::default() },
             receipt: Default::default(),
             shown: Default::default(),
-            head: undertone_core::message::SignedHead::NONE,
+            head: SignedHead::NONE,
             yours: Default::default(),
             dropped: false,
         };
@@ -305,7 +339,7 @@ fn run(folder: &Path, seed: u64) -> Outcome {
 fn three_things_hold_in_every_world() {
     let folder = tempfile::tempdir().unwrap();
     let mut seen = BTreeMap::<Fault, u32>::new();
-    let (mut finished, mut behind, mut copied, mut crashes) = (0, 0, 0, 0);
+    let (mut finished, mut behind, mut copied, mut crashes, mut lied) = (0, 0, 0, 0, 0);
     let all = seeds(500);
     let count = all.end - all.start;
     for seed in all {
@@ -313,15 +347,17 @@ fn three_things_hold_in_every_world() {
         outcome.faults.iter().for_each(|fault| *seen.entry(*fault).or_default() += 1);
         finished += outcome.finished;
         crashes += outcome.crashes;
+        // In spite of the lies, and with them.
+        lied += u32::from(outcome.faults.contains(&Lies) && outcome.finished > 1);
         behind +=
             outcome.stops.iter().filter(|(_, stop)| matches!(stop, Stop::Behind { .. } | Stop::Ledger(_))).count();
         copied += outcome.stops.iter().filter(|(_, stop)| matches!(stop, Stop::Copied { .. })).count();
     }
     println!(
-        "{count} worlds: {finished} peers finished, {crashes} were killed in a write, {behind} old states and {copied} copies were stopped; {seen:?}"
+        "{count} worlds: {finished} peers finished, {crashes} were killed in a write, {behind} old states and {copied} copies were stopped, {lied} ended although somebody lied; {seen:?}"
     );
     if count >= 500 {
         assert_eq!(seen.len(), ALL.len(), "{seen:?}");
-        assert!(finished > 500 && behind > 50 && crashes > 100, "the worlds cover too little");
+        assert!(finished > 500 && behind > 50 && crashes > 100 && lied > 10, "the worlds cover too little");
     }
 }
