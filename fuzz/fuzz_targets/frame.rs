@@ -14,6 +14,7 @@ fuzz_target!(|frame: &[u8]| {
         Ok(Message::Final(last)) => assert!(last.author < 3 && last.payload.values().all(f64::is_finite)),
         Ok(Message::Hello(hello)) => assert_eq!(hello.encode().bytes(), frame),
         Ok(Message::Head { author, head }) => assert_eq!(head.frame(author).bytes(), frame),
+        Ok(Message::Vote(vote)) => assert_eq!(vote.encode().bytes(), frame),
         Ok(Message::Done { .. } | Message::Stuck) | Err(_) => {}
     }
 });

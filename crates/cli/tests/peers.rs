@@ -281,7 +281,7 @@ fn less_than_a_quorum_has_no_model() {
             assert_eq!(results(&consortium.state(k)).join("model.json").exists(), quorum.is_some());
             assert_eq!(consortium.result(k, "statement.json")["clients_in_model"], 2);
         }
-        let says = "2 of 4 parties are here, and a model of the study needs those of 3";
+        let says = "2 of 4 parties are here, at most 0 have signed the same set of them, and a model of the study needs 3 of both";
         assert_eq!(consortium.logs().contains(says), quorum.is_none());
     }
 }

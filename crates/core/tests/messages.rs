@@ -11,7 +11,7 @@ use undertone_core::client::Release;
 use undertone_core::identity::Identity;
 use undertone_core::ledger::{Begin, Carried, Ledger, MemoryDisk, Sealed};
 use undertone_core::message::{
-    Chain, Hello, Malformed, Message, Receipt, Session, SignedHead, decode, done, next_head,
+    Ballot, Chain, Hello, Malformed, Message, Receipt, Session, SignedHead, decode, done, next_head,
 };
 use undertone_core::privacy::Spent;
 use undertone_core::study::{Limits, Study, StudyDigest};
@@ -79,7 +79,7 @@ fn hello() -> Hello {
 fn frames_survive_the_journey() {
     assert_eq!(decode(hello().encode().bytes(), &LIMITS), Ok(Message::Hello(hello())));
     let (round, frame) = (LIMITS.rounds, done(&LIMITS, true, false));
-    assert_eq!(decode(frame.bytes(), &LIMITS), Ok(Message::Done { round, complete: true, heard: false }));
+    assert_eq!(decode(frame.bytes(), &LIMITS), Ok(Message::Done { round, agreed: true, heard: false }));
     // Of a peer that is not there yet, or of another version.
     let early = [&[4, 1, 0], &(round - 1).to_le_bytes()[..]].concat();
     assert_eq!(decode(&early, &LIMITS), Err(Malformed::OutOfStudy));
@@ -170,7 +170,11 @@ fn two_million_invalid_frames() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let mut real: Vec<Vec<u8>> = frames(&identity(1), 0.5).iter().map(|s| s.frame().bytes().to_vec()).collect();
     real.extend([hello().encode().bytes().to_vec(), done(&LIMITS, true, false).bytes().to_vec()]);
-    real.push(frames(&identity(1), 0.5)[79].as_final(1, &LIMITS).unwrap().bytes().to_vec());
+    let last = frames(&identity(1), 0.5)[79].as_final(1, &LIMITS).unwrap();
+    let Ok(Message::Final(release)) = decode(last.bytes(), &LIMITS) else { panic!("a last release") };
+    let ballot = Ballot::of(std::iter::once(release), &LIMITS);
+    real.push(ballot.sign(&Chain::new(&digest()), &identity(1), 1, &LIMITS).bytes().to_vec());
+    real.push(last.bytes().to_vec());
     let (mut accepted, mut frame) = (0, Vec::new());
     for i in 0..2_000_000u32 {
         frame.clear();
@@ -178,7 +182,7 @@ fn two_million_invalid_frames() {
             let length = rng.random_range(0..LIMITS.longest() + 2);
             frame.extend((0..length).map(|_| rng.random::<u8>()));
             if length > 0 {
-                frame[0] = rng.random_range(0..6);
+                frame[0] = rng.random_range(0..8);
             }
         } else {
             frame.extend_from_slice(&real[rng.random_range(0..real.len())]);
@@ -205,6 +209,10 @@ fn two_million_invalid_frames() {
                     Message::Round(r) => assert!((1..=80).contains(&r.round) && finite(r.payload)),
                     Message::Final(f) => assert!(f.author < 3 && finite(f.payload)),
                     Message::Head { author, head } => assert!(author < 3 && (1..=80).contains(&head.round)),
+                    Message::Vote(v) => {
+                        let ballot = v.ballot();
+                        assert!(v.author < 3 && ballot.len() == (0..3).filter(|k| ballot.contains(*k)).count());
+                    }
                     Message::Hello(_) | Message::Done { .. } | Message::Stuck => {}
                 }
             }

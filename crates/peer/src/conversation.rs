@@ -153,7 +153,8 @@ impl<'a, D: Disk> Conversation<'a, D> {
         for news in self.node.take_news() {
             self.log(&news);
             match &news {
-                News::Complete | News::GaveUp(_) => {
+                News::Voted | News::Agreed(_) | News::GaveUp(_) => {
+                    self.results.write_finals(&self.node)?;
                     self.results.write_model(&self.node)?;
                     written = true;
                 }
@@ -230,12 +231,21 @@ impl<'a, D: Disk> Conversation<'a, D> {
                     "told different peers different things"
                 )
             }
-            News::Complete => tracing::info!("the last releases of all peers are here"),
-            News::GaveUp(ids) => {
+            News::Voted => tracing::info!("signed which last releases are here; waiting for others to sign the same"),
+            News::Agreed(ids) if ids.is_empty() => tracing::info!("the last releases of all peers make the model"),
+            News::Agreed(ids) => {
                 let missing: Vec<String> = ids.iter().map(name).collect();
                 tracing::warn!(
                     missing = missing.join(", "),
                     "the model does not include peers whose last release did not arrive"
+                );
+            }
+            News::GaveUp(ids) => {
+                let missing: Vec<String> = ids.iter().map(name).collect();
+                tracing::error!(
+                    missing = missing.join(", "),
+                    signed = self.node.most_votes(),
+                    "no longer waiting: too few peers have signed the same set of last releases"
                 );
             }
             News::Serving(ids) => {

@@ -62,13 +62,15 @@ pub enum PeerError {
         /// Where the evidence is.
         folder: PathBuf,
     },
-    /// Too few parties are in the model for it to be the study's.
+    /// Too few parties have signed the same set of last releases for a model of the study.
     #[error(
-        "the last releases of {have} of {clients} parties are here, and a model of the study needs those of {needed}: there is no model. If the others are late, the same command goes on when they are back; if edges to them were dropped, the study has to be begun anew under another name"
+        "the last releases of {here} of {clients} parties are here, at most {signed} have signed the same set of them, and a model of the study needs {needed} of both: there is no model. If the others are late, the same command goes on when they are back; if edges to them were dropped, the study has to be begun anew under another name"
     )]
     NoQuorum {
         /// How many are here.
-        have: usize,
+        here: usize,
+        /// How many parties have signed the same set.
+        signed: usize,
         /// How many are needed.
         needed: usize,
         /// How many parties there are.

@@ -18,7 +18,7 @@ use crate::{Evidence, PeerError};
 /// Scores on a party's own records.
 pub(crate) const OWN_SCORES: &str = "own-scores.json";
 
-/// The last releases of a study that was finished before.
+/// The last releases and the votes that were here when the process ended.
 pub(crate) fn read_finals(results: &Path) -> Vec<Vec<u8>> {
     let Ok(bytes) = std::fs::read(results.join("finals")) else { return Vec::new() };
     let mut rest = &bytes[..];
@@ -50,9 +50,9 @@ impl Results<'_> {
         if let Some(error) = self.contradicted(node) {
             return Some(error);
         }
-        let (have, clients) = (node.finals().len(), self.roster.names.len());
-        let needed = self.study.quorum(clients);
-        (have < needed).then_some(PeerError::NoQuorum { have, needed, clients })
+        let (here, clients) = (node.finals().len(), self.roster.names.len());
+        let (signed, needed) = (node.most_votes(), self.study.quorum(clients));
+        (!node.is_agreed()).then_some(PeerError::NoQuorum { here, signed, needed, clients })
     }
 
     /// Who told two stories, if somebody did and there is to be no model then.
@@ -72,7 +72,17 @@ impl Results<'_> {
         spec.closing.is_none() && spec.schema().is_none_or(|schema| !matches!(schema.scaling, Scaling::Moments { .. }))
     }
 
-    /// model.json, and the frames it is computed from. Of moments only these.
+    /// The last releases and the votes that are here, as frames.
+    pub fn write_finals<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
+        let mut frames = Vec::new();
+        for frame in node.final_frames() {
+            frames.extend((frame.len() as u32).to_le_bytes());
+            frames.extend_from_slice(frame);
+        }
+        write_whole(&self.folder.join("finals"), &frames)
+    }
+
+    /// model.json, if the study ends in one and it is agreed.
     pub fn write_model<D: Disk>(&self, node: &Node<D>) -> Result<(), PeerError> {
         if self.is_model() && self.refused(node).is_none() {
             let finals = node.finals();
@@ -87,12 +97,7 @@ impl Results<'_> {
             write_whole(&self.folder.join("model.json"), pretty(&json).as_bytes())?;
             self.write_own_scores(&model)?;
         }
-        let mut frames = Vec::new();
-        for frame in node.final_frames() {
-            frames.extend((frame.len() as u32).to_le_bytes());
-            frames.extend_from_slice(frame);
-        }
-        write_whole(&self.folder.join("finals"), &frames)
+        Ok(())
     }
 
     /// How the model predicts the records that this peer kept out of training: for its own eyes. It follows from records without noise, so it is not sent.
@@ -189,7 +194,7 @@ pub(crate) struct Told<'a> {
     pub study: &'a Study,
     pub names: &'a Names,
     pub folder: &'a Path,
-    /// The last releases that are here, with their authors.
+    /// The last releases that are in the model, with their authors.
     pub finals: &'a [(u32, Vec<f64>)],
     pub statement: &'a Value,
     pub closed: Option<&'a Closed>,

@@ -136,7 +136,7 @@ pub struct Report {
     pub interrupted: bool,
     /// Wall time from start to end.
     pub seconds: f64,
-    /// The last releases that are here, with their authors.
+    /// The last releases that are in the model, with their authors.
     finals: Vec<(u32, Vec<f64>)>,
     /// Whether it was asked to end at all.
     stopped: bool,
@@ -330,10 +330,7 @@ fn run_stage(
     let ended = conversation.run(transport, inputs);
     let node = conversation.end(ended.is_err());
     let report = ended.and_then(|interrupted| {
-        let complete = node.is_complete();
-        if node.round() == study.rounds() && !complete && interrupted {
-            results.write_model(&node)?;
-        }
+        let agreed = node.is_agreed();
         let statement = results.write_statement(&node, options.rehearsal)?;
         // Interrupted, it may still become one.
         if node.round() == study.rounds()
@@ -343,14 +340,14 @@ fn run_stage(
             return Err(reason);
         }
         let (finals, seconds) = (node.finals(), started.elapsed().as_secs_f64());
-        if results.is_model() && complete {
+        if results.is_model() && agreed {
             let (names, statement, folder) = (&roster.names, &statement, &*folder);
             // What a closing release adds is written when it is there.
             let spread = if later.is_none() { options.noise_spread() } else { None };
             let spread = spread.as_deref();
             Told { study, names, folder, finals: &finals, statement, closed: None, held: &held, spread }.write()?;
         }
-        let (stopped, interrupted) = (interrupted, interrupted && !complete);
+        let (stopped, interrupted) = (interrupted, interrupted && !agreed);
         Ok(Report { folder: folder.clone(), statement, interrupted, seconds, finals, stopped })
     });
     // Also after an error: the frames sent before it must still arrive.

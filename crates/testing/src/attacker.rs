@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use undertone_core::identity::{Identity, PublicId};
-use undertone_core::message::{Chain, Head, Hello, Message, Receipt, Session, SignedHead, decode, next_head};
+use undertone_core::message::{Ballot, Chain, Head, Hello, Message, Receipt, Session, SignedHead, decode, next_head};
 use undertone_core::node::{Event, Link};
 use undertone_core::study::{Limits, Study};
 
@@ -110,6 +110,11 @@ impl Author {
     pub fn head(&self, author: u32, round: u32, head: Head) -> Vec<u8> {
         let signature = self.identity.sign(&self.chain.vouched(round, &head));
         SignedHead { round, head, signature }.frame(author).bytes().to_vec()
+    }
+
+    /// A vote of client `me` for any set.
+    pub fn vote(&self, me: u32, ballot: &Ballot) -> Vec<u8> {
+        ballot.sign(&self.chain, &self.identity, me, &self.limits).bytes().to_vec()
     }
 }
 

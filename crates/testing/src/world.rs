@@ -126,6 +126,8 @@ struct Place {
     /// A node that has finished and exited.
     finished: Option<Node<SimDisk>>,
     disk: SimDisk,
+    /// The last releases and votes that it has written down.
+    finals: Vec<Vec<u8>>,
     starts: u32,
     ticking: Duration,
     /// Whether it does nothing more, while its connections stay.
@@ -165,6 +167,7 @@ impl World {
             node: None,
             finished: None,
             disk: SimDisk::new(seed ^ (k as u64) << 32, faults.crash),
+            finals: Vec::new(),
             starts: 0,
             ticking: Duration::MAX,
             hangs: false,
@@ -309,7 +312,8 @@ impl World {
             return Ok(());
         }
         place.starts += 1;
-        let setup = self.cohort.setup(node, place.starts);
+        let finals = place.finals.clone();
+        let setup = NodeSetup { finals, ..self.cohort.setup(node, place.starts) };
         match Node::new(setup, place.disk.clone(), self.network.agenda.now()) {
             Ok(alive) => place.node = Some(alive),
             Err(Stop::Ledger(LedgerError::Disk(..))) => return self.died(node),
@@ -337,15 +341,21 @@ impl World {
             actions.into_iter().for_each(|action| self.act(k, action));
             return Ok(());
         }
-        let Some(node) = self.places[k].node.as_mut() else { return Ok(()) };
+        let Place { node: Some(node), finals, .. } = &mut self.places[k] else { return Ok(()) };
         let mut actions = std::mem::take(&mut self.actions);
         let mut result = node.handle(event, now, &mut Wire(&mut actions));
         let mut news = node.take_news();
-        if result.is_ok() && news.iter().any(|n| matches!(n, News::Complete | News::GaveUp(_))) {
+        let is_written =
+            |news: &[News]| news.iter().any(|n| matches!(n, News::Voted | News::Agreed(_) | News::GaveUp(_)));
+        let mut fresh = is_written(&news);
+        while result.is_ok() && fresh {
             // Results are on disk at once here.
+            *finals = node.final_frames().map(<[u8]>::to_vec).collect();
             node.saved();
             result = node.handle(Event::Tick, now, &mut Wire(&mut actions));
-            news.extend(node.take_news());
+            let more = node.take_news();
+            fresh = is_written(&more);
+            news.extend(more);
         }
         let objects = self.objections && news.iter().any(|n| matches!(n, News::Conflict(_)));
         self.news.extend(news.into_iter().filter(|n| !matches!(n, News::Round(_))).map(|n| (k, n)));

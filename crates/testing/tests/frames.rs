@@ -11,19 +11,22 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::client::LARGEST_VALUE;
-use undertone_core::message::{Chain, Hello, Message, Outgoing, Receipt, Session, SignedHead, decode, next_head};
-use undertone_core::node::{Event, Link, Node, OnLoss, Stop, Transport};
+use undertone_core::message::{
+    Ballot, Chain, Hello, Message, Outgoing, Receipt, Session, SignedHead, decode, next_head,
+};
+use undertone_core::node::{Event, Link, News, Node, OnLoss, Stop, Transport};
 use undertone_core::study::{Limits, Study};
 use undertone_testing::{Author, Backup, SimDisk};
 
 const LIMITS: Limits = Limits { features: 3, rounds: 40, clients: 3, largest: LARGEST_VALUE };
 
-/// What the peer does, and a frame in which it released a round with other bytes than before.
+/// What the peer does, and whether it released a round, or voted, with other bytes than before.
 #[derive(Default)]
 struct Wire {
     closed: Vec<Link>,
     sent: Vec<Vec<u8>>,
     releases: Vec<Option<Vec<u8>>>,
+    vote: Option<Vec<u8>>,
     repeated: bool,
 }
 
@@ -48,6 +51,11 @@ impl Transport for Wire {
             self.releases.resize(self.releases.len().max(at + 1), None);
             let known = self.releases[at].get_or_insert_with(|| frame.bytes().to_vec());
             self.repeated |= known != frame.bytes();
+        }
+        if let Ok(Message::Vote(vote)) = decode(frame.bytes(), &LIMITS)
+            && vote.author == 0
+        {
+            self.repeated |= self.vote.get_or_insert_with(|| frame.bytes().to_vec()) != frame.bytes();
         }
         self.sent.push(frame.bytes().to_vec());
         if self.sent.len() > 64 {
@@ -89,7 +97,7 @@ impl Game {
 
     /// A frame of a neighbour: mostly valid, or nearly.
     fn frame(&mut self, who: usize, own_round: u32, wire: &Wire) -> Vec<u8> {
-        let mut frame = match self.rng.random_range(0..12) {
+        let mut frame = match self.rng.random_range(0..13) {
             // The next release, if it is time for it.
             0..=2 if self.authors[who].round() <= own_round && self.authors[who].round() < LIMITS.rounds => {
                 let strange = self.rng.random_range(0..60) == 0;
@@ -138,6 +146,15 @@ impl Game {
             8 => self.said.choose(&mut self.rng).cloned().unwrap_or_default(),
             9 => wire.sent.choose(&mut self.rng).cloned().unwrap_or_default(),
             10 => self.hello.encode().bytes().to_vec(),
+            11 => {
+                let (some, voter) = (self.rng.random::<u64>(), self.rng.random_range(0..3));
+                let heard = wire.sent.iter().enumerate().filter(|(at, _)| some >> (at % 64) & 1 == 1);
+                let finals = heard.filter_map(|(_, frame)| match decode(frame, &LIMITS) {
+                    Ok(Message::Final(last)) => Some(last),
+                    _ => None,
+                });
+                self.authors[who].vote(voter, &Ballot::of(finals.take(3), &LIMITS))
+            }
             _ => {
                 let length = self.rng.random_range(0..200);
                 (0..length).map(|_| self.rng.random()).collect()
@@ -162,7 +179,7 @@ impl Game {
 fn no_frame_makes_a_peer_panic_stop_or_repeat_itself() {
     let frames: u64 = std::env::var("UNDERTONE_FRAMES").map_or(300_000, |n| n.parse().expect("a number"));
     let folder = tempfile::tempdir().unwrap();
-    let (mut handled, mut rounds, mut finished, mut closed, mut game_number) = (0, 0, 0, 0, 0);
+    let (mut handled, mut rounds, mut finished, mut closed, mut game_number, mut voted) = (0, 0, 0, 0, 0, 0);
     while handled < frames {
         game_number += 1;
         let algorithm = if game_number % 2 == 0 { ZCDP } else { FREE };
@@ -236,15 +253,20 @@ fn no_frame_makes_a_peer_panic_stop_or_repeat_itself() {
             for link in wire.closed.drain(..) {
                 game.links.iter_mut().filter(|l| **l == Some(link)).for_each(|l| *l = None);
             }
-            if node.round() == LIMITS.rounds {
+            if node.round() == LIMITS.rounds && last_progress.0 < LIMITS.rounds {
                 finished += 1;
-                break;
             }
+            // The votes follow; what is written down is on disk at once here.
+            node.saved();
+            voted += u64::from(node.take_news().contains(&News::Voted));
         }
         rounds += node.round();
     }
     println!(
-        "{handled} frames in {game_number} games: {rounds} rounds, {finished} games to the end, {closed} connections closed"
+        "{handled} frames in {game_number} games: {rounds} rounds, {finished} games to the end, {voted} votes, {closed} connections closed"
     );
-    assert!(rounds > 5 * game_number as u32 && finished > 0 && closed > 100, "the frames are refused too early");
+    assert!(
+        rounds > 5 * game_number as u32 && finished > 0 && voted > 0 && closed > 100,
+        "the frames are refused too early"
+    );
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::{FREE, LIMITS, MINUTE, RING, ZCDP, bits, cohort, fresh_rounds, milliseconds, study, up_to, watched};
 use undertone_core::ledger::Contents;
+use undertone_core::message::{Message, decode};
 use undertone_core::node::{News, OnLoss, Stop};
 use undertone_core::privacy::Spent;
 use undertone_core::study::Study;
@@ -106,6 +107,38 @@ fn peers_far_from_a_lost_one_finish_too() {
         let finals = world.node(0).unwrap().finals();
         assert_eq!(finals.len(), 5);
         assert!((1..5).all(|k| world.node(k).unwrap().finals() == finals), "lost at {at}, {waiting} waiting");
+    }
+}
+
+/// The last release of a peer that is lost reaches one of the others and nobody else. That one would have a model with it, the others one without.
+#[test]
+fn peers_that_hold_different_last_releases_end_with_one_model() {
+    let folder = tempfile::tempdir().unwrap();
+    for (graph, algorithm) in [("kind = \"complete\"", ZCDP), (RING, FREE)] {
+        let mut cohort = cohort(&study(folder.path(), 6, 40, algorithm, graph, "squared"));
+        cohort.on_loss = OnLoss::Drop(Duration::from_secs(10));
+        let latency = (milliseconds(5), milliseconds(5));
+        let mut world = World::new(cohort, Faults { latency, silence: Duration::from_secs(5), ..Faults::default() }, 1);
+        world.tamper = Some(Box::new(|from, to, frame| {
+            let is_lost = match decode(frame, &LIMITS) {
+                Ok(Message::Round(release)) => from == 5 && to != 0 && release.round == LIMITS.rounds,
+                Ok(Message::Final(last)) => last.author == 5 && to != 0,
+                _ => false,
+            };
+            if is_lost { Vec::new() } else { vec![frame.to_vec()] }
+        }));
+        world.run_until(MINUTE, |w| w.node(0).is_some_and(|n| n.finals().iter().any(|(k, _)| *k == 5))).unwrap();
+        world.kill(5);
+        let all = |w: &World| (0..5).all(|k| w.node(k).is_some_and(|n| n.is_finished(w.now())));
+        assert!(world.run_until(10 * MINUTE, all).unwrap(), "{}", world.summary());
+        assert!(
+            world.news.contains(&(0, News::Agreed(vec![5]))),
+            "it has signed all six and ends with the five of the others"
+        );
+        for k in 0..5 {
+            let node = world.node(k).unwrap();
+            assert!(node.is_agreed() && node.finals() == world.node(1).unwrap().finals(), "{k}");
+        }
     }
 }
 

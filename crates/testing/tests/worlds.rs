@@ -322,10 +322,9 @@ fn run(folder: &Path, seed: u64) -> Outcome {
         assert!(is_covered(spent.rho.get(), recorded.rho.get()), "{k} spent more than is recorded: {}", context());
         assert!(is_covered(spent.alone.get(), recorded.alone.get()), "{k} spent more than is recorded: {}", context());
     }
-    let quorum = study.quorum(CLIENTS);
     let ended_well = |k: &usize| {
         let node = world.finished(*k)?;
-        (node.accused().is_empty() && node.finals().len() >= quorum).then(|| (*k, node.finals()))
+        (node.accused().is_empty() && node.is_agreed()).then(|| (*k, node.finals()))
     };
     let models: Vec<_> = (0..CLIENTS).filter(|k| !liars.contains(k)).filter_map(|k| ended_well(&k)).collect();
     for (k, model) in &models {

@@ -5,15 +5,16 @@
 //! | 1 hello | the sender's study, round and session, and what it knows of the receiver | fixed |
 //! | 2 round | w~_k(n) | 21 + 8 P, and 64 more where signed |
 //! | 3 final | the last release of some peer, forwarded | 101 + 8 P |
-//! | 4 done | the sender has made its last release and waits for no more of others, because it has all or gave up | 7 |
+//! | 4 done | the sender has made its last release and waits for no more of others, because it knows the model or gave up | 7 |
 //! | 5 head | how far the releases of some peer go and their hash, signed by it, forwarded | 105 |
 //! | 6 stuck | the sender's disk does not answer, so it can do nothing for now | 1 |
+//! | 7 vote | which last releases some peer counts into the model, signed by it, forwarded | 101 + K/8 |
 //!
 //! All numbers are little-endian. The connection identifies and authenticates the sender. A frame is decoded only if
 //! its length is the one that the study gives to its kind, and nothing is allocated before that is known.
 //!
 //! **Signatures.** Every release of a peer extends a chain of hashes, c_n = H(c_(n-1), n, w~_k(n)). Every
-//! //! few frames ([`Limits::signs`]) carry a signature of c_n, which therefore covers all frames up to it: a
+//! few frames ([`Limits::signs`]) carry a signature of c_n, which therefore covers all frames up to it: a
 //! peer that sends two neighbours different releases in any round must sign two different c_n soon after, and the two
 //! signatures together prove it to anyone. A signature costs more than all other work of a round; signing rarely makes
 //! this cost negligible.
@@ -25,23 +26,27 @@
 //! a peer whose state folder was restored from a backup learns in this way, from a proof that no other peer can make,
 //! that it has already sent releases that are not in its ledger.
 //!
+//! **Votes.** A peer signs once which last releases it counts, in the place of a round T + 1: two votes of one peer are two stories, and are proven like them.
+//!
 //! **Sessions.** Every start of a peer has a number, one more than the last, and a random one. Others keep the newest and return it in their hellos, with a tag of its
 //! owner: of two copies of a state folder that run at the same time, one learns of the other.
 
 mod chain;
+mod vote;
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
 pub use chain::{Chain, next_head};
+pub use vote::{Ballot, Vote};
 
 use crate::bytes::{ByteReader, ByteWriter, numbers};
 use crate::identity::{PublicId, TAG};
 use crate::study::{Limits, StudyDigest};
 
 /// The protocol version, which must be the same at both peers.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Frames of these rounds are signed, unless the study is short: every one that this divides, and the last.
 const SIGN_EVERY: u32 = 64;
 /// A study has at least so many signed rounds, if it has so many rounds.
@@ -59,7 +64,7 @@ pub type Head = [u8; HASH];
 impl Limits {
     /// Bytes of the longest frame; a longer one is refused before it is read.
     pub fn longest(&self) -> usize {
-        HELLO.max(1 + 4 + HASH + 8 * self.features + SIGNATURE)
+        HELLO.max(1 + 4 + HASH + 8 * self.features + SIGNATURE).max(Vote::size(self))
     }
 
     /// Bytes of the frame of a round.
@@ -206,13 +211,15 @@ pub enum Message<'a> {
     Done {
         /// The last round that the sender has done.
         round: u32,
-        /// Whether it has them all.
-        complete: bool,
+        /// Whether it knows which of them make the model.
+        agreed: bool,
         /// Whether it has received the same from the receiver.
         heard: bool,
     },
     /// The sender's disk does not answer.
     Stuck,
+    /// Which last releases some author counts, forwarded by the sender.
+    Vote(Vote<'a>),
     /// How far the releases of some author go, forwarded by the sender.
     Head {
         /// The author.
@@ -357,6 +364,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         4 => 1 + 2 + 4,
         5 => 1 + 4 + SignedHead::SIZE,
         6 => 1,
+        7 => Vote::size(limits),
         other => return Err(Malformed::Kind(other)),
     };
     // A hello of another version may have another length, and the version is the better answer.
@@ -380,6 +388,7 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
         2 => decode_round(&mut reader, limits).map(Message::Round),
         3 => decode_final(&mut reader, limits).map(Message::Final),
         6 => Ok(Message::Stuck),
+        7 => Vote::read(&mut reader, limits).map(Message::Vote),
         5 => {
             let author = reader.u32().ok_or(Malformed::Short)?;
             let head = SignedHead::read(&mut reader).ok_or(Malformed::Short)?;
@@ -389,14 +398,10 @@ pub fn decode<'a>(frame: &'a [u8], limits: &Limits) -> Result<Message<'a>, Malfo
             Ok(Message::Head { author, head })
         }
         _ => {
-            let (complete, heard) = (flag(&mut reader)?, flag(&mut reader)?);
+            let (agreed, heard) = (flag(&mut reader)?, flag(&mut reader)?);
             let round = reader.u32().ok_or(Malformed::Short)?;
             // Nobody waits for last releases before the last round is done.
-            if round == limits.rounds {
-                Ok(Message::Done { round, complete, heard })
-            } else {
-                Err(Malformed::OutOfStudy)
-            }
+            if round == limits.rounds { Ok(Message::Done { round, agreed, heard }) } else { Err(Malformed::OutOfStudy) }
         }
     }
 }
@@ -486,9 +491,9 @@ pub fn stuck() -> Outgoing {
 }
 
 /// A done frame of a peer that has done all rounds.
-pub fn done(limits: &Limits, complete: bool, heard: bool) -> Outgoing {
+pub fn done(limits: &Limits, agreed: bool, heard: bool) -> Outgoing {
     let mut w = ByteWriter::with_capacity(7);
-    w.bytes(&[4, complete.into(), heard.into()]);
+    w.bytes(&[4, agreed.into(), heard.into()]);
     w.u32(limits.rounds);
     Outgoing(w.into_bytes().into())
 }

@@ -58,6 +58,11 @@ impl Context {
         self.setup.roster.graph.neighbours(self.setup.me)
     }
 
+    /// How many peers must have signed the same set of last releases.
+    pub fn quorum(&self) -> usize {
+        self.setup.study.quorum(self.limits.clients)
+    }
+
     /// Whether this peer knows a way to connect to another.
     pub fn is_dialable(&self, peer: u32) -> bool {
         self.setup.study.spec().relay.is_some() || self.setup.roster.addresses[peer as usize].is_some()

@@ -95,9 +95,11 @@ pub enum News {
     },
     /// A peer sent two different releases for one round.
     Conflict(Conflict),
-    /// The last releases of all peers are here. Call [`Node::saved`](super::Node::saved) when the result is on disk.
-    Complete,
-    /// Some last releases are no longer waited for. Call [`Node::saved`](super::Node::saved) here too.
+    /// This peer has signed a set of last releases. Write [`Node::final_frames`](super::Node::final_frames) down and call [`Node::saved`](super::Node::saved): the vote is sent then.
+    Voted,
+    /// Enough peers have signed the same set of last releases, in which these are missing. Call [`Node::saved`](super::Node::saved) when the model is on disk.
+    Agreed(Vec<u32>),
+    /// No longer waited for; these last releases are not here. There is no model. Call [`Node::saved`](super::Node::saved) here too.
     GaveUp(Vec<u32>),
     /// All rounds are done, and these last releases are missing.
     Missing(Vec<u32>),

@@ -1,7 +1,8 @@
 //! After the last round, the last release of every peer goes to all peers, from neighbour to neighbour.
 //!
-//! The model is the mean of all last releases. They are public already, each is signed by its author, and every peer
-//! checks each once, so it does not matter which peer passes them on. All peers end with the same model.
+//! The model is the mean of the last releases that enough peers have signed as a set (see `votes`): of all peers, or of those that are left.
+//! They are public already, each is signed by its author, and every peer
+//! checks each once, so it does not matter which peer passes them on. All peers that end well end with the same model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,8 +10,9 @@ use std::time::Duration;
 use super::context::Context;
 use super::events::{Deadline, Effects};
 use super::links::Links;
+use super::votes::{Counted, Votes};
 use super::{Conflict, Link, News, OnLoss, REPORT};
-use crate::message::{Final, Head, Message, Outgoing, RoundFrame, decode, done};
+use crate::message::{Ballot, Final, Head, Message, Outgoing, RoundFrame, Vote, decode, done};
 use crate::study::Limits;
 
 /// How long nothing may happen after the last round before a peer assumes that others have given up.
@@ -18,18 +20,18 @@ const GRACE: Duration = Duration::from_secs(10);
 /// How long to stay online for others when everything is done.
 const LINGER: Duration = Duration::from_secs(600);
 
-/// How far the collection of last releases is. A state may be followed by one further down, never by one further up.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// How far the agreement on last releases is. A state may be followed by one further down, never by one further up.
+#[derive(Debug, Clone, PartialEq)]
 enum Collection {
-    /// Some are missing.
+    /// Last releases are missing, or votes.
     Open {
-        /// Whether it was reported which.
+        /// Whether it was reported which releases.
         is_reported: bool,
     },
-    /// Some are missing and no longer waited for.
+    /// What is missing is no longer waited for.
     GaveUp,
-    /// All are here.
-    Complete,
+    /// Enough peers have signed this set, and it is here.
+    Agreed(Ballot),
 }
 
 /// What has become of the result.
@@ -46,8 +48,8 @@ enum ResultState {
 /// What a neighbour said when it had no more need of last releases.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Said {
-    /// Whether it has them all.
-    complete: bool,
+    /// Whether it knows the model.
+    agreed: bool,
     /// Whether it knows that this peer needs no more either.
     knows: bool,
 }
@@ -57,6 +59,8 @@ struct Said {
 struct Delivery {
     /// Which last releases it was sent on its newest connection.
     sent: Vec<bool>,
+    /// Whose votes.
+    sent_votes: Vec<bool>,
     /// The done frame that it was sent on its newest connection: whether that one said that its own was received.
     sent_done: Option<bool>,
     /// What it said. That stays true after a restart of the neighbour, because its result was on disk before.
@@ -75,6 +79,7 @@ impl Delivery {
 
     fn forget_sent(&mut self) {
         self.sent.fill(false);
+        self.sent_votes.fill(false);
         self.sent_done = None;
     }
 }
@@ -83,6 +88,9 @@ impl Delivery {
 pub(super) struct Finals {
     /// The frames of the last releases, by author.
     frames: Vec<Option<Outgoing>>,
+    votes: Votes,
+    /// When this peer signed a set.
+    voted: Duration,
     collection: Collection,
     result: ResultState,
     on_loss: OnLoss,
@@ -97,9 +105,12 @@ pub(super) struct Finals {
 impl Finals {
     pub fn new(context: &Context) -> Self {
         let clients = context.limits.clients;
-        let delivery = Delivery { sent: vec![false; clients], sent_done: None, said: None };
+        let none = vec![false; clients];
+        let delivery = Delivery { sent: none.clone(), sent_votes: none, sent_done: None, said: None };
         Self {
             frames: vec![None; clients],
+            votes: Votes::new(context),
+            voted: Duration::ZERO,
             collection: Collection::Open { is_reported: false },
             result: ResultState::Unsaved,
             on_loss: context.setup.on_loss,
@@ -109,41 +120,34 @@ impl Finals {
         }
     }
 
-    /// Takes in the last releases that were on disk when the process started.
+    /// Takes in the last releases and votes that were on disk when the process started.
     pub fn resume(&mut self, context: &Context, frames: &[Vec<u8>], news: &mut Vec<News>) {
         for frame in frames {
-            if let Ok(Message::Final(last)) = decode(frame, &context.limits) {
-                // One that is not valid is collected anew.
-                let _ = self.handle_final(context, &last, frame, news);
-            }
+            // What is not valid is collected anew.
+            let _ = match decode(frame, &context.limits) {
+                Ok(Message::Final(last)) => self.handle_final(context, &last, frame, news),
+                Ok(Message::Vote(vote)) => self.handle_vote(context, &vote, news),
+                _ => continue,
+            };
         }
-        // It was complete before this start, so neighbours that still need something are connected, or will ask again.
-        if self.is_complete() {
+        self.votes.kept();
+        self.agree(context, news);
+        // It was agreed before this start, so neighbours that still need something are connected, or will ask again.
+        if self.is_agreed() {
             self.linger = GRACE;
         }
     }
 
     /// Keeps the last release of an author, whose signature was checked.
-    pub fn collect(&mut self, author: u32, frame: Outgoing, news: &mut Vec<News>) {
+    pub fn collect(&mut self, author: u32, frame: Outgoing) {
         self.frames[author as usize].get_or_insert(frame);
-        if !self.is_complete() && self.frames.iter().all(Option::is_some) {
-            self.collection = Collection::Complete;
-            news.push(News::Complete);
-        }
     }
 
     /// Keeps a neighbour's release if it is its last. `prior` is the neighbour's chain before it.
-    pub fn handle_release(
-        &mut self,
-        limits: &Limits,
-        author: u32,
-        prior: Head,
-        release: &RoundFrame,
-        news: &mut Vec<News>,
-    ) {
+    pub fn handle_release(&mut self, limits: &Limits, author: u32, prior: Head, release: &RoundFrame) {
         if let Some(signature) = release.signature.filter(|_| release.round == limits.rounds) {
             let last = Final { author, prior, payload: release.payload, signature };
-            self.collect(author, last.encode(), news);
+            self.collect(author, last.encode());
         }
     }
 
@@ -172,8 +176,20 @@ impl Finals {
             }
             return Ok(false);
         }
-        self.collect(last.author, last.encode(), news);
+        self.collect(last.author, last.encode());
         Ok(true)
+    }
+
+    /// Takes in a vote that a neighbour passed on. Returns whether it is new, or why the connection is to be closed.
+    pub fn handle_vote(&mut self, context: &Context, vote: &Vote, news: &mut Vec<News>) -> Result<bool, String> {
+        match self.votes.handle(context, vote, news)? {
+            Counted::Known => Ok(false),
+            Counted::New => Ok(true),
+            Counted::Conflict(conflict) => {
+                self.accuse(conflict, news);
+                Ok(false)
+            }
+        }
     }
 
     /// Reports an author with two stories: once, and once more when they can be proven. Returns whether this is news.
@@ -191,12 +207,12 @@ impl Finals {
     }
 
     /// A neighbour needs no more last releases. Returns why the connection is to be closed: it cannot be done before its own last release, which it sends first.
-    pub fn handle_done(&mut self, peer: u32, complete: bool, knows: bool) -> Option<String> {
+    pub fn handle_done(&mut self, peer: u32, agreed: bool, knows: bool) -> Option<String> {
         if self.frames[peer as usize].is_none() {
             return Some("done before its last release".into());
         }
         if let Some(delivery) = self.deliveries.get_mut(&peer) {
-            delivery.said = Some(Said { complete, knows });
+            delivery.said = Some(Said { agreed, knows });
         }
         None
     }
@@ -224,15 +240,25 @@ impl Finals {
         self.deliveries.remove(&peer);
     }
 
-    /// Sends every neighbour what it was not sent yet, and gives up or reports if it is time.
+    /// Votes, agrees or gives up if it is time, and sends every neighbour what it was not sent yet.
     ///
     /// To be called only when all rounds are done. `progress` is when something new last happened.
-    pub fn poll(&mut self, limits: &Limits, progress: Duration, links: &Links, effects: &mut Effects) {
-        self.handle_timeout(progress, effects);
+    pub fn poll(&mut self, context: &Context, progress: Duration, links: &Links, effects: &mut Effects) {
+        if !self.is_agreed() && !self.votes.has_own() && self.lacks().next().is_none() {
+            self.vote(context, self.ballot_of(context, |k| !self.accused.contains_key(&k)), effects);
+        }
+        self.agree(context, effects.news);
+        self.handle_timeout(context, progress, effects);
         let is_settled = self.is_settled();
-        let is_complete = self.is_complete();
+        let is_agreed = self.is_agreed();
         for (&peer, delivery) in &mut self.deliveries {
             let Some(link) = links.link(peer) else { continue };
+            // Votes first: a peer that has lost its own must not sign another.
+            for (author, vote) in self.votes.frames() {
+                if !std::mem::replace(&mut delivery.sent_votes[author as usize], true) {
+                    effects.net.send(link, vote);
+                }
+            }
             for (sent, last) in delivery.sent.iter_mut().zip(&self.frames) {
                 if let (false, Some(last)) = (*sent, last) {
                     effects.net.send(link, last);
@@ -241,7 +267,7 @@ impl Finals {
             }
             let received = delivery.is_done();
             if is_settled && delivery.sent_done != Some(received) {
-                effects.net.send(link, &done(limits, is_complete, received));
+                effects.net.send(link, &done(&context.limits, is_agreed, received));
                 delivery.sent_done = Some(received);
             }
         }
@@ -255,36 +281,107 @@ impl Finals {
         }
     }
 
-    fn handle_timeout(&mut self, progress: Duration, effects: &mut Effects) {
+    fn vote(&mut self, context: &Context, ballot: Ballot, effects: &mut Effects) {
+        self.voted = effects.now;
+        self.votes.sign(context, ballot, effects.news);
+    }
+
+    /// The last releases of these authors that are here.
+    fn ballot_of(&self, context: &Context, counts: impl Fn(u32) -> bool) -> Ballot {
+        let limits = &context.limits;
+        let releases = self.frames.iter().flatten().filter_map(|frame| match decode(frame.bytes(), limits) {
+            Ok(Message::Final(last)) if counts(last.author) => Some(last),
+            _ => None,
+        });
+        Ballot::of(releases, limits)
+    }
+
+    /// Whether the last releases of a set are here, the same as those who signed it have.
+    fn has(&self, context: &Context, ballot: &Ballot) -> bool {
+        self.ballot_of(context, |k| ballot.contains(k)) == *ballot
+    }
+
+    /// Notices that enough peers have signed a set that is here.
+    fn agree(&mut self, context: &Context, news: &mut Vec<News>) {
+        if self.is_agreed() {
+            return;
+        }
+        let needed = context.quorum();
+        let enough = self.votes.tally().into_iter().filter(|(_, votes)| *votes >= needed);
+        let agreed = enough.map(|(ballot, _)| ballot).find(|ballot| self.has(context, ballot)).cloned();
+        if let Some(ballot) = agreed {
+            self.collection = Collection::Agreed(ballot);
+            // What is on disk says that there is none.
+            self.result = ResultState::Unsaved;
+            news.push(News::Agreed(self.missing()));
+        }
+    }
+
+    fn handle_timeout(&mut self, context: &Context, progress: Duration, effects: &mut Effects) {
         let Collection::Open { is_reported } = self.collection else { return };
-        if effects.now >= progress + self.patience() {
-            self.collection = Collection::GaveUp;
-            effects.news.push(News::GaveUp(self.missing()));
+        let since = progress.max(self.voted);
+        if effects.now >= since + self.patience(context) {
+            match self.last_resort(context) {
+                Some(ballot) => self.vote(context, ballot, effects),
+                None => {
+                    self.collection = Collection::GaveUp;
+                    effects.news.push(News::GaveUp(self.missing()));
+                }
+            }
         } else if !is_reported && effects.now >= progress + REPORT {
             self.collection = Collection::Open { is_reported: true };
-            effects.news.push(News::Missing(self.missing()));
+            if self.lacks().next().is_some() {
+                effects.news.push(News::Missing(self.missing()));
+            }
         }
+    }
+
+    /// The set that this peer signs when it waits no longer: one that more peers than may lie have signed, or else what is here, if that can be a model.
+    fn last_resort(&self, context: &Context) -> Option<Ballot> {
+        if self.votes.has_own() {
+            return None;
+        }
+        let credible = self.votes.tally().into_iter().filter(|(_, votes)| *votes > context.setup.study.liars());
+        let usable = credible.filter(|(ballot, _)| ballot.len() >= context.quorum() && self.has(context, ballot));
+        let own = || self.ballot_of(context, |k| !self.accused.contains_key(&k));
+        let chosen = usable.max_by_key(|(_, votes)| *votes).map_or_else(own, |(ballot, _)| ballot.clone());
+        (chosen.len() >= context.quorum()).then_some(chosen)
     }
 
     /// Adds the times at which [`Finals::poll`] has something to do, if all rounds are done.
-    pub fn add_timeouts(&self, progress: Duration, deadline: &mut Deadline) {
-        deadline.add(progress + self.patience());
+    pub fn add_timeouts(&self, context: &Context, progress: Duration, deadline: &mut Deadline) {
+        deadline.add(progress.max(self.voted) + self.patience(context));
+        deadline.add(progress + self.linger);
         deadline.add(progress + REPORT);
     }
 
-    /// How long nothing may happen after the last round before this peer gives up on last
-    /// releases that are missing or, when it has all of them, exits.
+    /// How long nothing may happen after the last round before this peer waits no longer for last
+    /// releases or votes that are missing or, when there is a model, exits.
     ///
-    /// A neighbour that gave up has passed on all that it will ever have. One that has all will pass on all. Where
+    /// A neighbour that gave up has passed on all that it will ever have, and so has one that signed a set in which some are missing. Where
     /// edges are dropped, the neighbours of a lost peer wait for their patience to end and then go on. Peers further
     /// away must not give up before that.
-    fn patience(&self) -> Duration {
+    fn patience(&self, context: &Context) -> Duration {
+        let is_short = |ballot: &Ballot| self.lacks().any(|k| !ballot.contains(k));
+        let short =
+            || self.votes.tally().into_iter().filter(|(ballot, _)| is_short(ballot)).map(|(_, votes)| votes).sum();
         match self.on_loss {
             _ if !matches!(self.collection, Collection::Open { .. }) => self.linger,
-            _ if self.deliveries.values().any(|d| d.said.is_some_and(|said| !said.complete)) => GRACE,
+            _ if self.deliveries.values().any(|d| d.said.is_some_and(|said| !said.agreed)) => GRACE,
+            _ if !self.votes.has_own() && context.setup.study.liars() < short() => GRACE,
             OnLoss::Drop(patience) => 2 * patience + GRACE,
             OnLoss::Wait => Duration::MAX / 4,
         }
+    }
+
+    /// The authors whose last release is not here, and may still be counted.
+    fn lacks(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(&self.frames).filter(|(k, last)| last.is_none() && !self.accused.contains_key(k)).map(|(k, _)| k)
+    }
+
+    /// How many peers have signed the same set, at most.
+    pub fn most_votes(&self) -> usize {
+        self.votes.most()
     }
 
     /// The authors that contradicted themselves.
@@ -292,9 +389,10 @@ impl Finals {
         self.accused.keys().copied()
     }
 
-    /// The result is on disk.
+    /// The own vote is on disk, and the result if there is one.
     pub fn saved(&mut self) {
-        if self.result == ResultState::Unsaved {
+        self.votes.kept();
+        if self.result == ResultState::Unsaved && !matches!(self.collection, Collection::Open { .. }) {
             self.result = ResultState::Saved;
         }
     }
@@ -312,26 +410,37 @@ impl Finals {
         self.is_settled() && (all_over() || now >= progress + self.linger)
     }
 
-    pub fn is_complete(&self) -> bool {
-        self.collection == Collection::Complete
+    /// Whether enough peers have signed a set of last releases, and it is here.
+    pub fn is_agreed(&self) -> bool {
+        matches!(self.collection, Collection::Agreed(_))
     }
 
-    /// Authors whose last release is not here.
+    /// Whether the last release of an author is in the model, as far as is known.
+    fn counts(&self, author: u32) -> bool {
+        match &self.collection {
+            Collection::Agreed(ballot) => ballot.contains(author),
+            _ => self.frames[author as usize].is_some(),
+        }
+    }
+
+    /// Authors whose last release is not in the model, or not here yet.
     pub fn missing(&self) -> Vec<u32> {
-        (0..).zip(&self.frames).filter(|(_, last)| last.is_none()).map(|(k, _)| k).collect()
+        (0..self.frames.len() as u32).filter(|k| !self.counts(*k)).collect()
     }
 
-    /// The frames that are here, by ascending author.
+    /// The frames that are here, by ascending author, and the votes: what is written down.
     pub fn frames(&self) -> impl Iterator<Item = &[u8]> {
-        self.frames.iter().flatten().map(Outgoing::bytes)
+        self.frames.iter().flatten().chain(self.votes.all()).map(Outgoing::bytes)
     }
 
-    /// The last releases that are here, with their authors, by ascending author.
+    /// The last releases that are in the model, or here, with their authors, by ascending author.
     pub fn releases(&self, limits: &Limits) -> Vec<(u32, Vec<f64>)> {
-        let values = |frame: &[u8]| match decode(frame, limits) {
-            Ok(Message::Final(last)) => Some((last.author, last.payload.values().collect())),
+        let values = |frame: &Outgoing| match decode(frame.bytes(), limits) {
+            Ok(Message::Final(last)) if self.counts(last.author) => {
+                Some((last.author, last.payload.values().collect()))
+            }
             _ => None,
         };
-        self.frames().filter_map(values).collect()
+        self.frames.iter().flatten().filter_map(values).collect()
     }
 }

@@ -62,7 +62,14 @@ impl<D: Disk> Node<D> {
             Ok(_) if !connection.is_greeted => Some("a frame before the hello".into()),
             Ok(Message::Round(release)) => self.handle_release(peer, &release, effects)?,
             Ok(Message::Final(last)) => self.handle_final(&last, frame, effects),
-            Ok(Message::Done { complete, heard, .. }) => self.finals.handle_done(peer, complete, heard),
+            Ok(Message::Vote(vote)) => match self.finals.handle_vote(&self.context, &vote, effects.news) {
+                Ok(is_new) => {
+                    self.progress = if is_new { effects.now } else { self.progress };
+                    None
+                }
+                Err(reason) => Some(reason),
+            },
+            Ok(Message::Done { agreed, heard, .. }) => self.finals.handle_done(peer, agreed, heard),
             Ok(Message::Stuck) => {
                 if self.links.is_news(peer, "its disk does not answer", effects.now) {
                     effects.news.push(News::Stuck(peer));
@@ -234,7 +241,7 @@ impl<D: Disk> Node<D> {
             Received::New { prior, receipt } => {
                 self.witness.keep_receipt(self.rounds.ledger_mut(), peer, receipt, effects.now)?;
                 self.links.trust(peer);
-                self.finals.handle_release(&self.context.limits, peer, prior, release, effects.news);
+                self.finals.handle_release(&self.context.limits, peer, prior, release);
                 self.progress = effects.now;
                 if let Some(signature) = release.signature {
                     let head = SignedHead { round: receipt.round, head: receipt.head, signature };
@@ -337,7 +344,7 @@ impl<D: Disk> Node<D> {
             let kind = self.rounds.step(&self.context, is_current)?;
             let round = self.rounds.round();
             effects.news.push(if kind == Cost::Withheld { News::Withheld(round) } else { News::Round(round) });
-            self.collect_own_final(effects.news);
+            self.collect_own_final();
             (self.progress, self.stepped) = (effects.now, effects.now);
             let frame = self.rounds.newest().expect("a step leaves one").frame();
             for link in self.links.live().filter_map(|(_, link)| link) {
@@ -345,16 +352,16 @@ impl<D: Disk> Node<D> {
             }
         }
         if self.are_rounds_done() {
-            self.finals.poll(&self.context.limits, self.progress, &self.links, effects);
+            self.finals.poll(&self.context, self.progress, &self.links, effects);
         }
         Ok(())
     }
 
     /// Keeps the own last release, if it was made.
-    pub(super) fn collect_own_final(&mut self, news: &mut Vec<News>) {
+    pub(super) fn collect_own_final(&mut self) {
         let me = self.context.me();
         if let Some(last) = self.rounds.newest().and_then(|sealed| sealed.as_final(me, &self.context.limits)) {
-            self.finals.collect(me, last, news);
+            self.finals.collect(me, last);
         }
     }
 }

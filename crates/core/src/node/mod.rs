@@ -28,6 +28,7 @@ mod rounds;
 mod setup;
 #[cfg(test)]
 mod tests;
+mod votes;
 mod witness;
 
 use std::time::Duration;
@@ -80,7 +81,7 @@ impl<D: Disk> Node<D> {
         }
         let mut node = Self { context, rounds, links, finals, witness, progress: now, stepped: now, news: Vec::new() };
         let mut news = Vec::new();
-        node.collect_own_final(&mut news);
+        node.collect_own_final();
         node.finals.resume(&node.context, &known, &mut news);
         node.news = news;
         node.check_alone()?;
@@ -101,7 +102,7 @@ impl<D: Disk> Node<D> {
         self.links.add_timeouts(&mut deadline);
         self.witness.add_timeouts(self.context.me(), self.signable(), &mut deadline);
         if self.are_rounds_done() {
-            self.finals.add_timeouts(self.progress, &mut deadline);
+            self.finals.add_timeouts(&self.context, self.progress, &mut deadline);
         }
         deadline.get()
     }
@@ -155,12 +156,12 @@ impl<D: Disk> Node<D> {
         self.rounds.consensus()
     }
 
-    /// The result is on disk: neighbours may be told that this peer needs nothing more.
+    /// What [`Node::final_frames`] returns is on disk, and the model if there is one: the own vote may be sent, and neighbours may be told that this peer needs nothing more.
     pub fn saved(&mut self) {
         self.finals.saved();
     }
 
-    /// The peers whose last release is not here.
+    /// The peers whose last release is not in the model, or not here yet.
     pub fn missing(&self) -> Vec<u32> {
         self.finals.missing()
     }
@@ -175,17 +176,22 @@ impl<D: Disk> Node<D> {
         self.finals.is_finished(now, self.progress, &self.links)
     }
 
-    /// Whether the last releases of all peers are here.
-    pub fn is_complete(&self) -> bool {
-        self.finals.is_complete()
+    /// Whether enough peers have signed the same set of last releases, and it is here: then there is a model, the same for all.
+    pub fn is_agreed(&self) -> bool {
+        self.finals.is_agreed()
     }
 
-    /// The frames of the last releases that are here.
+    /// How many peers have signed the same set of last releases, at most.
+    pub fn most_votes(&self) -> usize {
+        self.finals.most_votes()
+    }
+
+    /// The frames of the last releases that are here, and of the votes.
     pub fn final_frames(&self) -> impl Iterator<Item = &[u8]> {
         self.finals.frames()
     }
 
-    /// The last releases that are here, with their authors, by ascending id.
+    /// The last releases that are in the model, or as long as there is none here, with their authors, by ascending id.
     pub fn finals(&self) -> Vec<(u32, Vec<f64>)> {
         self.finals.releases(&self.context.limits)
     }

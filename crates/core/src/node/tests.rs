@@ -14,7 +14,7 @@ use super::witness::Witness;
 use super::{Link, News, NodeSetup, OnLoss, Roster, Transport};
 use crate::identity::Identity;
 use crate::ledger::MemoryDisk;
-use crate::message::{Final, Head, Message, Outgoing, Receipt, RoundFrame, decode, next_head};
+use crate::message::{Ballot, Final, Head, Message, Outgoing, Receipt, RoundFrame, decode, next_head};
 use crate::privacy::Clipping;
 use crate::records::Dataset;
 use crate::study::Study;
@@ -228,28 +228,144 @@ fn the_same_refusal_is_reported_once_a_minute() {
     assert_eq!([refuse(0, "a"), refuse(59, "a"), refuse(60, "a"), refuse(61, "b"), refuse(62, "a")], [1, 0, 1, 1, 1]);
 }
 
+/// The last releases of these clients, and the vote of `voter` for them.
+fn vote(context: &Context, voter: u32, authors: &[u32]) -> Outgoing {
+    let frames: Vec<Outgoing> = authors.iter().map(|k| last(context, *k)).collect();
+    let finals = frames.iter().filter_map(|frame| match decode(frame.bytes(), &context.limits) {
+        Ok(Message::Final(last)) => Some(last),
+        _ => None,
+    });
+    Ballot::of(finals, &context.limits).sign(&context.chain, &identity(voter), voter, &context.limits)
+}
+
+/// Hands a vote or a last release to a peer, and returns what it reported.
+fn hear(finals: &mut Finals, context: &Context, frame: &Outgoing) -> Vec<News> {
+    let mut news = Vec::new();
+    let is_new = match decode(frame.bytes(), &context.limits) {
+        Ok(Message::Final(last)) => finals.handle_final(context, &last, frame.bytes(), &mut news),
+        Ok(Message::Vote(vote)) => finals.handle_vote(context, &vote, &mut news),
+        other => panic!("{other:?}"),
+    };
+    is_new.unwrap();
+    news
+}
+
 #[test]
-fn a_peer_that_gave_up_can_still_become_complete() {
+fn a_peer_that_gave_up_can_still_agree() {
     let context = context();
     let (mut finals, links) = (Finals::new(&context), Links::new(&context, Duration::ZERO));
     let mut wire = Wire::default();
-    let mut poll = |finals: &mut Finals, seconds| {
-        at(seconds, &mut wire, |e| finals.poll(&context.limits, Duration::ZERO, &links, e)).1
-    };
-    let mut news = Vec::new();
-    finals.collect(0, last(&context, 0), &mut news);
+    let mut poll =
+        |finals: &mut Finals, seconds| at(seconds, &mut wire, |e| finals.poll(&context, Duration::ZERO, &links, e)).1;
+    finals.collect(0, last(&context, 0));
     assert_eq!(poll(&mut finals, 1), []);
     assert_eq!(poll(&mut finals, 2), [News::Missing(vec![1, 2])]);
     assert_eq!(poll(&mut finals, 69), []);
-    assert_eq!(poll(&mut finals, 70), [News::GaveUp(vec![1, 2])]);
+    assert_eq!(poll(&mut finals, 70), [News::GaveUp(vec![1, 2])], "one of three is too few to sign");
     assert_eq!(poll(&mut finals, 71), []);
     for k in [1, 2, 2] {
-        let frame = last(&context, k);
-        let Ok(Message::Final(last)) = decode(frame.bytes(), &context.limits) else { panic!("a last release") };
-        finals.handle_final(&context, &last, frame.bytes(), &mut news).unwrap();
+        assert_eq!(hear(&mut finals, &context, &last(&context, k)), []);
     }
-    assert_eq!(news, [News::Complete], "reported once");
-    assert!(finals.is_complete() && finals.missing().is_empty());
+    assert_eq!(poll(&mut finals, 72), [News::Voted]);
+    hear(&mut finals, &context, &vote(&context, 1, &[0, 1, 2]));
+    assert_eq!(poll(&mut finals, 73), [], "the own vote does not count before it is on disk");
+    finals.saved();
+    assert_eq!(poll(&mut finals, 74), [News::Agreed(vec![])], "reported once");
+    assert_eq!(poll(&mut finals, 75), []);
+    assert!(finals.is_agreed() && finals.missing().is_empty());
+}
+
+#[test]
+fn a_peer_signs_one_set_and_ends_with_what_most_have_signed() {
+    let context = context();
+    let all = [0, 1, 2].map(|k| last(&context, k));
+    for lost in [false, true] {
+        let (mut finals, mut links) = (Finals::new(&context), Links::new(&context, Duration::ZERO));
+        let mut wire = Wire::default();
+        links.handle_up(Link(1), 1, Duration::ZERO);
+        at(0, &mut wire, |e| links.handle_hello(Link(1), e));
+        wire.sent.clear();
+        let poll = |finals: &mut Finals, wire: &mut Wire, seconds| {
+            at(seconds, wire, |e| finals.poll(&context, Duration::ZERO, &links, e)).1
+        };
+        finals.collect(0, all[0].clone());
+        hear(&mut finals, &context, &all[1]);
+        if !lost {
+            hear(&mut finals, &context, &all[2]);
+            assert_eq!(poll(&mut finals, &mut wire, 1), [News::Voted]);
+        } else {
+            // Whoever has signed a set will never have more.
+            hear(&mut finals, &context, &vote(&context, 1, &[0, 1]));
+            assert_eq!(poll(&mut finals, &mut wire, 9), [News::Missing(vec![2])]);
+            assert_eq!(
+                poll(&mut finals, &mut wire, 10),
+                [News::Voted],
+                "ten seconds later and not after the whole patience"
+            );
+        }
+        let votes = |wire: &Wire| {
+            let is_own = |m| matches!(m, Ok(Message::Vote(vote)) if vote.author == 0);
+            wire.sent.iter().filter(|(_, frame)| is_own(decode(frame.bytes(), &context.limits))).count()
+        };
+        assert_eq!(votes(&wire), 0, "a vote that is not on disk could be forgotten, and another one signed");
+        finals.saved();
+        let news = poll(&mut finals, &mut wire, 11);
+        assert_eq!(votes(&wire), 1);
+        if lost {
+            assert_eq!(news, [News::Agreed(vec![2])]);
+            hear(&mut finals, &context, &all[2]);
+            assert_eq!((finals.missing(), finals.releases(&context.limits).len()), (vec![2], 2), "the set is fixed");
+            continue;
+        }
+        assert_eq!(news, []);
+        // The two others have lost client 2 and signed without it.
+        hear(&mut finals, &context, &vote(&context, 1, &[0, 1]));
+        assert_eq!(poll(&mut finals, &mut wire, 12), [], "one against one");
+        hear(&mut finals, &context, &vote(&context, 2, &[0, 1]));
+        assert_eq!(poll(&mut finals, &mut wire, 13), [News::Agreed(vec![2])]);
+        assert_eq!(votes(&wire), 1, "and no second one");
+    }
+}
+
+#[test]
+fn two_votes_of_one_peer_are_two_stories() {
+    let context = context();
+    let mut finals = Finals::new(&context);
+    hear(&mut finals, &context, &vote(&context, 1, &[0, 1]));
+    let news = hear(&mut finals, &context, &vote(&context, 1, &[0, 1, 2]));
+    let [News::Conflict(conflict)] = &news[..] else { panic!("{news:?}") };
+    assert!(conflict.author == 1 && conflict.round == ROUNDS + 1 && conflict.is_provable());
+    for story in &conflict.stories {
+        let signature = story.signature.expect("both are signed");
+        assert!(context.chain.verifies(context.id(1), conflict.round, &story.head, &signature));
+    }
+    let mut forged = vote(&context, 1, &[0, 1]).bytes().to_vec();
+    forged[1] = 2;
+    let Ok(Message::Vote(forged)) = decode(&forged, &context.limits) else { panic!("a vote") };
+    assert!(finals.handle_vote(&context, &forged, &mut Vec::new()).is_err(), "signed by another");
+}
+
+/// What a peer signed before it was killed binds it after the restart, also if it comes from others because its own disk has lost it.
+#[test]
+fn a_vote_binds_after_a_restart() {
+    let context = context();
+    let own = vote(&context, 0, &[0, 1]);
+    let all: Vec<Outgoing> = (0..3).map(|k| last(&context, k)).collect();
+    for from_disk in [true, false] {
+        let (mut finals, links) = (Finals::new(&context), Links::new(&context, Duration::ZERO));
+        let mut news = Vec::new();
+        all.iter().enumerate().for_each(|(k, frame)| finals.collect(k as u32, frame.clone()));
+        match from_disk {
+            true => finals.resume(&context, &[own.bytes().to_vec()], &mut news),
+            false => drop(hear(&mut finals, &context, &own)),
+        }
+        finals.saved();
+        let news = at(1, &mut Wire::default(), |e| finals.poll(&context, Duration::ZERO, &links, e)).1;
+        assert_eq!(news, [], "it does not sign that all three are here");
+        hear(&mut finals, &context, &vote(&context, 1, &[0, 1]));
+        let news = at(2, &mut Wire::default(), |e| finals.poll(&context, Duration::ZERO, &links, e)).1;
+        assert_eq!(news, [News::Agreed(vec![2])]);
+    }
 }
 
 #[test]
@@ -261,14 +377,17 @@ fn a_peer_leaves_when_its_neighbours_know_or_have_left() {
         links.handle_up(Link(peer.into()), peer, Duration::ZERO);
         assert!(at(0, &mut wire, |e| links.handle_hello(Link(peer.into()), e)).0);
     }
-    let mut news = Vec::new();
-    (0..3).for_each(|k| finals.collect(k, last(&context, k), &mut news));
+    (0..3).for_each(|k| finals.collect(k, last(&context, k)));
     let poll = |finals: &mut Finals, wire: &mut Wire, links: &Links| {
         wire.sent.clear();
-        let news = at(2, wire, |e| finals.poll(&context.limits, Duration::ZERO, links, e)).1;
+        let news = at(2, wire, |e| finals.poll(&context, Duration::ZERO, links, e)).1;
         (wire.sent.len(), news)
     };
-    assert_eq!(poll(&mut finals, &mut wire, &links), (6, vec![]), "three last releases to two neighbours");
+    assert_eq!(poll(&mut finals, &mut wire, &links), (6, vec![News::Voted]), "three last releases to two neighbours");
+    finals.saved();
+    assert_eq!(poll(&mut finals, &mut wire, &links), (2, vec![]), "the own vote to both");
+    hear(&mut finals, &context, &vote(&context, 1, &[0, 1, 2]));
+    assert_eq!(poll(&mut finals, &mut wire, &links), (2, vec![News::Agreed(vec![])]), "that of 1 to both");
     finals.saved();
     assert_eq!(poll(&mut finals, &mut wire, &links), (2, vec![News::Serving(vec![1, 2])]), "both are told");
     assert_eq!(poll(&mut finals, &mut wire, &links), (0, vec![]));
@@ -332,20 +451,19 @@ fn studies_that_protect_nothing_are_refused() {
 #[test]
 fn done_is_believed_only_after_the_last_release_of_its_sender() {
     let context = context();
-    let gave_up = |is_early: bool| {
+    let waits_no_longer = |is_early: bool| {
         let (mut finals, links) = (Finals::new(&context), Links::new(&context, Duration::ZERO));
-        let mut news = Vec::new();
-        finals.collect(0, last(&context, 0), &mut news);
+        finals.collect(0, last(&context, 0));
         if !is_early {
-            finals.collect(1, last(&context, 1), &mut news);
+            finals.collect(1, last(&context, 1));
         }
         let refused = finals.handle_done(1, false, false);
-        let poll = |e: &mut Effects| finals.poll(&context.limits, Duration::ZERO, &links, e);
+        let poll = |e: &mut Effects| finals.poll(&context, Duration::ZERO, &links, e);
         let news = at(11, &mut Wire::default(), poll).1;
-        (refused.is_some(), news.iter().any(|news| matches!(news, News::GaveUp(_))))
+        (refused.is_some(), news.contains(&News::Voted))
     };
-    assert_eq!(gave_up(true), (true, false));
-    assert_eq!(gave_up(false), (false, true), "one that is done speaks for itself");
+    assert_eq!(waits_no_longer(true), (true, false));
+    assert_eq!(waits_no_longer(false), (false, true), "one that is done speaks for itself");
 }
 
 /// A peer that told this one another story, and withheld its last round from it, is seen when its last release comes from somebody else.

@@ -132,9 +132,10 @@ impl Study {
         self.algorithm.memory() + if self.liars() > 0 { graph.max_degree() } else { 0 }
     }
 
-    /// How many last releases a model of the study needs among so many clients: more than half, unless the study says otherwise.
+    /// How many of so many clients must sign the same set of last releases, with as many in it, for a model of the study: more than half of all and of the
+    /// [liars](Self::liars), unless the study says otherwise.
     pub fn quorum(&self, clients: usize) -> usize {
-        self.spec.quorum.unwrap_or(clients / 2 + 1)
+        self.spec.quorum.unwrap_or((clients + self.liars()) / 2 + 1)
     }
 
     /// What bounds the frames among so many clients.

@@ -35,10 +35,11 @@ impl StudySpec {
             ));
         }
         if let (Some(quorum), Some(clients)) = (self.quorum, clients)
-            && 2 * quorum <= clients
+            && 2 * quorum <= clients + self.liars.unwrap_or(0)
         {
             odd.push(format!(
-                "peers.quorum = {quorum} is not more than half of {clients} parties: two halves of a split network would each end with a model of the study"
+                "peers.quorum = {quorum} is not more than half of {clients} parties{}: two halves of a split network could each end with a model of the study",
+                if self.liars.is_some() { " and the liars" } else { "" }
             ));
         }
         if let Some(names) = names.filter(|names| (3..=LARGEST_NETWORK).contains(&names.len()))

@@ -59,7 +59,7 @@ pub struct StudySpec {
     pub clients: BTreeMap<String, ClientSpec>,
     /// The relay for peers that cannot reach each other, if any.
     pub relay: Option<String>,
-    /// How many peers' last releases a model of the study needs at least; more than half of all if not given.
+    /// How many peers must sign the same set of last releases for a model of the study; more than half of all and of `liars` if not given.
     pub quorum: Option<usize>,
     /// How many clients may lie, if any: what neighbours say is then bounded ([`Robust`](crate::algorithm::Robust)), and the last releases are trimmed.
     pub liars: Option<usize>,
