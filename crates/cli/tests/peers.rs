@@ -56,8 +56,10 @@ fn releases(consortium: &Consortium, k: usize, features: usize) -> Vec<Vec<f64>>
     let payload = |frame: &[u8]| -> Vec<f64> {
         frame[4 + 37..][..8 * features].chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect()
     };
-    assert_eq!(bytes.len(), consortium.names.len() * (4 + frame));
-    bytes.chunks(4 + frame).map(payload).collect()
+    // Last releases first, then the votes on them.
+    let releases = &bytes[..consortium.names.len() * (4 + frame)];
+    assert!(releases.chunks(4 + frame).all(|part| part[..4] == (frame as u32).to_le_bytes()));
+    releases.chunks(4 + frame).map(payload).collect()
 }
 
 /// Two peers whose records contain no information, so that what they release in the only round is noise.

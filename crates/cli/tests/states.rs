@@ -220,7 +220,8 @@ fn of_two_copies_only_one_goes_on() {
     });
     let states = [consortium.state(0), copy];
     let logs = states.each_ref().map(|state| std::fs::read_to_string(state.join("log")).unwrap());
-    assert!(codes.contains(&Some(2)) && codes.iter().flatten().all(|code| *code == 2), "{codes:?} {logs:?}");
+    // The one that goes on may have finished since.
+    assert!(codes.contains(&Some(2)) && codes.iter().flatten().all(|code| [0, 2].contains(code)), "{codes:?} {logs:?}");
     let says = |log: &String| log.contains("a copy of it is or was running") || log.contains("copied, or emptied");
     assert!(logs.iter().any(says), "{logs:?}");
     let released = states.each_ref().map(|state| rounds(state) - base);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use common::{FREE, LIMITS, MINUTE, RING, ZCDP, cohort, fresh_noise, identity, milliseconds, study, watched};
-use undertone_core::message::{Chain, Message, decode};
+use undertone_core::message::{Chain, Hello, Message, SignedHead, decode};
 use undertone_core::node::{News, Stop};
 use undertone_core::study::{Limits, Study};
 use undertone_testing::{Author, Backup, Faults, Forgetful, OtherStory, World};
@@ -199,7 +199,7 @@ fn model_with(text: &str, liars: usize, lie: Option<Lie>) -> Vec<f64> {
         let mut authors: BTreeMap<usize, Author> = (first..clients).map(author).collect();
         let mut said: BTreeMap<(usize, u32), Vec<u8>> = BTreeMap::new();
         let mut honest: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        world.tamper = Some(Box::new(move |from, _, frame| match decode(frame, &limits) {
+        world.tamper = Some(Box::new(move |from, to, frame| match decode(frame, &limits) {
             Ok(Message::Round(release)) if from >= first => {
                 let known: Vec<Vec<f64>> = honest.values().cloned().collect();
                 let truth: Vec<f64> = release.payload.values().collect();
@@ -211,6 +211,12 @@ fn model_with(text: &str, liars: usize, lie: Option<Lie>) -> Vec<f64> {
                 });
                 vec![told.clone()]
             }
+            // What others know of a liar is not what the peer behind its lies has released, which must not hear of it.
+            Ok(Message::Hello(hello)) if to >= first => {
+                let (receipt, shown) = Default::default();
+                vec![Hello { receipt, shown, head: SignedHead::NONE, ..hello }.encode().bytes().to_vec()]
+            }
+            Ok(Message::Head { author, .. }) if author as usize >= first => Vec::new(),
             // Others pass its last release on from what it told them.
             Ok(Message::Final(last)) if from >= first && last.author as usize >= first => Vec::new(),
             Ok(Message::Round(release)) => {
@@ -220,7 +226,9 @@ fn model_with(text: &str, liars: usize, lie: Option<Lie>) -> Vec<f64> {
             _ => vec![frame.to_vec()],
         }));
     }
-    assert!(world.run(10 * MINUTE).unwrap(), "{}", world.summary());
+    // The peers behind the lies never hold the set that the others sign.
+    let all = |w: &World| (0..first).all(|k| w.node(k).is_some_and(|node| node.is_agreed()));
+    assert!(world.run_until(10 * MINUTE, all).unwrap(), "{}", world.summary());
     let finals: Vec<f64> = world.node(0).unwrap().finals().into_iter().flat_map(|(_, w)| w).collect();
     undertone_data::trimmed_mean(&finals, 3, study.liars())
 }

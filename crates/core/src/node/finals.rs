@@ -17,7 +17,7 @@ use crate::study::Limits;
 
 /// How long nothing may happen after the last round before a peer assumes that others have given up.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long to stay online for others when everything is done.
+/// How long to stay online for others when everything is done; less where edges are dropped sooner.
 const LINGER: Duration = Duration::from_secs(600);
 
 /// How far the agreement on last releases is. A state may be followed by one further down, never by one further up.
@@ -186,7 +186,7 @@ impl Finals {
             Counted::Known => Ok(false),
             Counted::New => Ok(true),
             Counted::Conflict(conflict) => {
-                self.accuse(conflict, news);
+                self.accuse(*conflict, news);
                 Ok(false)
             }
         }
@@ -351,7 +351,7 @@ impl Finals {
     /// Adds the times at which [`Finals::poll`] has something to do, if all rounds are done.
     pub fn add_timeouts(&self, context: &Context, progress: Duration, deadline: &mut Deadline) {
         deadline.add(progress.max(self.voted) + self.patience(context));
-        deadline.add(progress + self.linger);
+        deadline.add(progress + self.stay());
         deadline.add(progress + REPORT);
     }
 
@@ -371,6 +371,15 @@ impl Finals {
             _ if !self.votes.has_own() && context.setup.study.liars() < short() => GRACE,
             OnLoss::Drop(patience) => 2 * patience + GRACE,
             OnLoss::Wait => Duration::MAX / 4,
+        }
+    }
+
+    /// How long to stay online for neighbours when the result is on disk.
+    fn stay(&self) -> Duration {
+        match self.on_loss {
+            // A neighbour that is away for this long would have been dropped before the end. Without a model the others' votes are still waited for.
+            OnLoss::Drop(patience) if self.is_agreed() => self.linger.min(2 * patience + GRACE),
+            _ => self.linger,
         }
     }
 
@@ -407,7 +416,7 @@ impl Finals {
     /// A peer does not leave before its neighbours know that it is done, or they would wait for it.
     pub fn is_finished(&self, now: Duration, progress: Duration, links: &Links) -> bool {
         let all_over = || self.deliveries.iter().all(|(&peer, delivery)| delivery.is_over(links.link(peer)));
-        self.is_settled() && (all_over() || now >= progress + self.linger)
+        self.is_settled() && (all_over() || now >= progress + self.stay())
     }
 
     /// Whether enough peers have signed a set of last releases, and it is here.

@@ -26,7 +26,7 @@ pub(super) enum Counted {
     /// It is new.
     New,
     /// Its author has signed another set before.
-    Conflict(Conflict),
+    Conflict(Box<Conflict>),
 }
 
 /// The votes that are known.
@@ -73,7 +73,8 @@ impl Votes {
         }
         if let Some(known) = known {
             let stories = [known.head.into(), head.into()];
-            return Ok(Counted::Conflict(Conflict { author: vote.author, round: head.round, stories }));
+            let conflict = Conflict { author: vote.author, round: head.round, stories };
+            return Ok(Counted::Conflict(Box::new(conflict)));
         }
         self.keep(vote, context);
         if vote.author == self.me {
