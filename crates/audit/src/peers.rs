@@ -5,10 +5,11 @@
 //! killed. Two runs are compared for noise that repeats, as from a constant key.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,8 +41,8 @@ const SPOKES: usize = 4;
 /// A study this small is done in seconds; beyond this it has hung.
 const TOO_LONG: Duration = Duration::from_secs(300);
 
-/// Audits peers: `program` is the one that is run as `program peer`.
-pub fn audit_peers(study: &Study, program: &Path, options: &Options) -> Result<Findings, AuditError> {
+/// Audits peers: `program` is the program with its first arguments, such as `python -m undertone`, that is run as `program peer`.
+pub fn audit_peers(study: &Study, program: &[OsString], options: &Options) -> Result<Findings, AuditError> {
     if study.privacy().is_none() {
         return Err(AuditError::NoPrivacy);
     }
@@ -164,10 +165,11 @@ impl Star {
         if masked { vec![1] } else { (1..=SPOKES).collect() }
     }
 
-    fn spawn(&self, program: &Path, name: &str) -> Result<Child, AuditError> {
+    fn spawn(&self, program: &[OsString], name: &str) -> Result<Child, AuditError> {
         let log =
             OpenOptions::new().create(true).append(true).open(self.path(&format!("{name}.log"))).map_err(machine)?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]);
         command
             .arg("peer")
             .arg("--study")
@@ -185,7 +187,7 @@ impl Star {
     }
 
     /// Runs the study; a spoke is killed on the way and started again.
-    fn play(&self, program: &Path) -> Result<Recorded, AuditError> {
+    fn play(&self, program: &[OsString]) -> Result<Recorded, AuditError> {
         let (features, rounds) = (self.study.features(), self.study.rounds());
         let limits = self.study.limits(self.names.len());
         let mut spokes: Vec<Child> =

@@ -1,7 +1,8 @@
 //! `undertone account`: privacy questions without a study.
 
-use serde_json::{Map, Value, json};
-use undertone_core::privacy::{Accountant, Budget, Delta, Epsilon, Rho, Schedule, Trust, TrustError};
+use serde_json::Value;
+use undertone_core::privacy::Accountant;
+use undertone_plan::account::{Given, Question};
 
 use crate::{Failure, digits, print};
 
@@ -50,99 +51,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let delta = Delta::new(arguments.delta).map_err(Failure::input)?;
-    if !(arguments.tau > 0.0 && arguments.tau <= 1.0) {
-        return Err(Failure::input(format!(
-            "--tau {} is not possible; write a number above 0 and at most 1",
-            arguments.tau
-        )));
-    }
-    let trust = match (arguments.clients, arguments.colluders) {
-        (Some(clients), Some(colluders)) => {
-            let key = |e: TrustError| match e {
-                TrustError::Share { .. } => format!("--theta {e}"),
-                _ => format!("--colluders {e}"),
-            };
-            Some(Trust::new(clients, colluders, arguments.theta).map_err(|e| Failure::input(key(e)))?)
-        }
-        _ => None,
-    };
-    let mut answer = match (arguments.rho_total, arguments.epsilon, arguments.phi1) {
-        (Some(rho), _, _) => {
-            let rho = Rho::new(rho).map_err(Failure::input)?;
-            of_rho(rho, delta)
-        }
-        (_, Some(epsilon), _) => {
-            let epsilon = Epsilon::new(epsilon).map_err(Failure::input)?;
-            of_epsilon(epsilon, delta, arguments)?
-        }
-        (_, _, Some(phi1)) => {
-            let phi1 = Rho::new(phi1).map_err(Failure::input)?;
-            let schedule =
-                Schedule::geometric_from_first(phi1, arguments.rounds, arguments.tau).map_err(Failure::input)?;
-            of_rho(schedule.spent(arguments.rounds), delta)
-        }
+    let given = match (arguments.rho_total, arguments.epsilon, arguments.phi1) {
+        (Some(rho), _, _) => Given::RhoTotal(rho),
+        (_, Some(epsilon), _) => Given::Epsilon(epsilon),
+        (_, _, Some(phi1)) => Given::First(phi1),
         _ => unreachable!("clap requires one of them"),
     };
-    if let Some(trust) = trust {
-        add_trust(&mut answer, &trust, delta)?;
-    }
+    let Arguments { delta, rounds, tau, theta, .. } = *arguments;
+    let question = Question { given, delta, rounds, tau, trust: arguments.clients.zip(arguments.colluders), theta };
+    let answer =
+        question.answer().map_err(|e| Failure::input(format!("--{} {}", e.name.replace('_', "-"), e.message)))?;
     if arguments.json { print(&answer.to_string()) } else { print(&table(&answer)) }
-}
-
-/// What is known of a study with masks: the scales of noise, relative to those without trust, and what remains if all others collude.
-fn add_trust(answer: &mut Value, trust: &Trust, delta: Delta) -> Result<(), Failure> {
-    let (own, mask) = trust.variances();
-    // Own noise alone is worth sigma_loc^2/sigma_min^2 times the rho.
-    let alone = |accountant: Accountant| {
-        let total = &answer["rho_total"];
-        let rho = total.as_f64().or_else(|| total[accountant.name()].as_f64()).expect("every answer has a rho");
-        let rho = Rho::new(rho / own * (1.0 + 1e-12)).map_err(Failure::input)?;
-        Ok(accountant.epsilon(rho, delta).get())
-    };
-    let all = each(alone)?;
-    let unmasked = 1.0 / trust.clients() as f64;
-    for (key, value) in [
-        ("clients", json!(trust.clients())),
-        ("colluders", json!(trust.colluders())),
-        ("theta", json!(trust.theta())),
-        ("own_noise", json!(own.sqrt())),
-        ("one_mask", json!(mask.sqrt())),
-        ("noise_in_mean", json!((trust.mean_variance(trust.clients()) / unmasked).sqrt())),
-        ("noise_in_mean_if_one_is_lost", json!((trust.mean_variance(trust.clients() - 1) / unmasked).sqrt())),
-        ("all_collude", all),
-    ] {
-        answer[key] = value;
-    }
-    Ok(())
-}
-
-/// One number per accountant.
-fn each(f: impl Fn(Accountant) -> Result<f64, Failure>) -> Result<Value, Failure> {
-    let numbers: Result<Map<String, Value>, Failure> =
-        Accountant::BY_RHO.iter().map(|&a| Ok((a.name().to_string(), json!(f(a)?)))).collect();
-    Ok(Value::Object(numbers?))
-}
-
-fn of_rho(rho: Rho, delta: Delta) -> Value {
-    let epsilon = each(|a| Ok(a.epsilon(rho, delta).get())).unwrap_or(Value::Null);
-    json!({ "delta": delta.get(), "rho_total": rho.get(), "epsilon": epsilon })
-}
-
-fn of_epsilon(epsilon: Epsilon, delta: Delta, arguments: &Arguments) -> Result<Value, Failure> {
-    let (rounds, tau) = (arguments.rounds, arguments.tau);
-    let first = |a: Accountant| {
-        let schedule = Budget::Epsilon(epsilon).schedule(a, delta, rounds, tau, 1.0).map_err(Failure::input)?;
-        Ok(schedule.phi(1).get())
-    };
-    Ok(json!({
-        "delta": delta.get(),
-        "epsilon": epsilon.get(),
-        "rounds": rounds,
-        "tau": tau,
-        "phi_1": each(first)?,
-        "rho_total": each(|a| Ok(a.rho(epsilon, delta).get()))?,
-    }))
 }
 
 /// The plain numbers in one line, then a column for every question and a row for every accountant.

@@ -55,9 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let most = if arguments.trials.is_some() { Duration::MAX } else { base.most };
     let options = Options { trials: arguments.trials, most, seed: arguments.seed, ..base };
     let findings = if arguments.peers {
-        let program =
-            std::env::current_exe().map_err(|e| Failure::machine(format!("this program cannot be found ({e})")))?;
-        audit_peers(&study, &program, &options)
+        audit_peers(&study, &crate::program()?, &options)
     } else {
         let (names, _) = undertone_plan::clients(study.spec()).map_err(study::failed)?;
         with_bar("auditing", |watch| audit(&study, &names, &options, watch))

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use undertone_core::schema::{Column, ColumnKind, Schema};
-use undertone_core::study::{DataSpec, Document};
-use undertone_data::{ColumnSummary, Encoder, Inspection, inspect};
+use undertone_data::{ColumnSummary, Inspection, Rows};
 
 use crate::{Failure, print, short, study};
 
@@ -24,36 +23,18 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let document = study::document(&arguments.study, &arguments.set)?;
-    let (mistakes, columns) = document.survey();
-    let mut problems: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-    let mut lines = Vec::new();
-    if problems.is_empty() {
-        problems.extend(network_problem(&document));
-        lines.extend(study::oddities(&document).iter().map(|odd| format!("note: {odd}")));
+    let csv = document.spec().map(|spec| spec.csv()).unwrap_or_default();
+    let rows = arguments.data.as_deref().map(|path| Rows::File(path, csv));
+    let checked = undertone_plan::check(&document, rows);
+    let mut lines: Vec<String> = Vec::new();
+    if let Some((schema, found)) = &checked.found {
+        lines.extend(summary(schema, found));
     }
-    if let (Some(path), Some((DataSpec::Files { schema, csv, .. }, loss))) = (&arguments.data, &columns) {
-        let encoder = Encoder { schema, classification: loss.is_classification() };
-        match inspect(&encoder, path, *csv) {
-            Ok(found) => {
-                lines.extend(summary(schema, &found));
-                problems.extend(found.problems.iter().cloned());
-                if found.found > found.problems.len() {
-                    let more = found.found - found.problems.len();
-                    problems.push(format!("{}: {more} more rows cannot be used", path.display()));
-                }
-                if found.rows == 0 {
-                    problems.push(format!("{}: holds no records", path.display()));
-                }
-                let records = document.spec().ok().and_then(|spec| spec.public_records());
-                lines.extend(agreed(records.as_deref(), found.rows));
-            }
-            Err(error) => problems.push(error.to_string()),
-        }
-    }
+    lines.extend(checked.notes.iter().map(|note| format!("note: {note}")));
     if !lines.is_empty() {
         print(&lines.join("\n"))?;
     }
-    match &problems[..] {
+    match &checked.problems[..] {
         [] => print(match arguments.data {
             Some(_) => "\nthe study and the file can be used; nothing was sent, nothing was spent",
             None => "the study can be used; give --data FILE to look at a party's file too",
@@ -61,21 +42,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         [one] => Err(Failure::input(one)),
         many => Err(Failure::Input(format!("{} problems\n  {}", many.len(), many.join("\n  ")))),
     }
-}
-
-/// What is wrong with the clients together, as far as the study says who they are.
-fn network_problem(document: &Document) -> Option<String> {
-    let spec = document.spec().ok()?;
-    let (names, _) = undertone_plan::clients(&spec).ok()?;
-    let graph = spec.build_graph(&names, 0).err().map(|error| format!("graph: {error}"));
-    graph.or(spec.trust(names.len()).err().map(|error| document.locate(error).to_string()))
-}
-
-/// Whether the file holds about as many records as was agreed; with a mean alone nothing is agreed about one party.
-fn agreed(records: Option<&[usize]>, rows: usize) -> Option<String> {
-    let [mean] = records? else { return None };
-    let off = rows.abs_diff(*mean) > (mean / 2).max(1);
-    off.then(|| format!("note: the file holds {rows} records, while data.records = {mean} is the mean of all parties"))
 }
 
 fn summary(schema: &Schema, found: &Inspection) -> Vec<String> {

@@ -1,4 +1,12 @@
-//! Undertone: private learning among peers, without a server.
+//! The program `undertone`: one module for each verb, and no logic of its own.
+//!
+//! The binary calls [`run`], and so does whatever else brings the program along, such as the Python package.
+//!
+//! ```
+//! let account = |epsilon: &str| undertone_cli::run(["undertone", "account", "--epsilon", epsilon, "--delta", "1e-6"], None);
+//! assert_eq!(account("1"), 0);
+//! assert_eq!(account("none"), 2);
+//! ```
 
 mod account;
 mod audit;
@@ -18,10 +26,11 @@ mod simulate;
 mod study;
 mod uncertainty;
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -92,8 +101,24 @@ impl Failure {
     }
 }
 
-fn main() -> ExitCode {
-    let result = match Arguments::parse().verb {
+/// How this program is started again, where that is not by its own file.
+static PROGRAM: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Runs the program with these arguments, the first of which is its name, and returns the exit code. `program` is how other processes of the
+/// program are started, such as `["python", "-m", "undertone"]`; without it, by the file of this process.
+pub fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>, program: Option<Vec<OsString>>) -> u8 {
+    if let Some(program) = program {
+        PROGRAM.get_or_init(|| program);
+    }
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // To standard error, or help to standard output; where neither can be written, nobody can be told.
+            let _ = error.print();
+            return error.exit_code() as u8;
+        }
+    };
+    let result = match arguments.verb {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Keygen(arguments) => keygen::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
@@ -111,13 +136,23 @@ fn main() -> ExitCode {
         Verb::Reproduce(arguments) => reproduce::run(&arguments),
     };
     let (message, code) = match result {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(()) => return 0,
         Err(Failure::Input(message)) => (message, 2),
         Err(Failure::Machine(message)) => (message, 1),
         Err(Failure::Result(message)) => (message, 3),
     };
     eprintln!("error: {message}");
-    ExitCode::from(code)
+    code
+}
+
+/// The program with its first arguments, to start other processes of it.
+fn program() -> Result<Vec<OsString>, Failure> {
+    match PROGRAM.get() {
+        Some(program) => Ok(program.clone()),
+        None => std::env::current_exe()
+            .map(|path| vec![path.into()])
+            .map_err(|e| Failure::machine(format!("this program cannot be found ({e})"))),
+    }
 }
 
 /// A bar on whichever output is a terminal, nothing elsewhere.

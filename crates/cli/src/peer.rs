@@ -143,7 +143,7 @@ pub fn failed(error: PeerError) -> Failure {
 /// at once, also with a later version that would choose differently. Everything else comes from the study.
 fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     let mut document = study::document(&arguments.study, &[])?;
-    study::oddities(&document).iter().for_each(|odd| tracing::warn!("{odd}"));
+    undertone_plan::oddities(&document).iter().for_each(|odd| tracing::warn!("{odd}"));
     if !study::is_auto(&document)? {
         return Ok(study::resolve(&document)?.0);
     }
@@ -156,13 +156,13 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
         Err(_) => {
             check_columns(arguments, &document)?;
             let (planned, _) = study::resolve(&document)?;
-            let chosen = study::chosen(&planned).join("\n") + "\n";
+            let chosen = undertone_plan::chosen(&planned).join("\n") + "\n";
             make_folder(&arguments.state).and_then(|()| write_whole(&kept, chosen.as_bytes())).map_err(failed)?;
             chosen
         }
     };
     for assignment in chosen.lines() {
-        if !study::may_be_chosen(assignment) {
+        if !undertone_plan::may_be_chosen(assignment) {
             return Err(Failure::input(format!(
                 "{place}: \"{assignment}\" is not a choice of planning; remove the file"
             )));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::Cell;
-use undertone_data::{DataError, FittedModel, Prediction};
+use undertone_data::{DataError, FittedModel, Prediction, Rows};
 
 use crate::{Failure, print};
 
@@ -106,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         writer.write_record(&row).map_err(written)
     };
-    model.predict(&arguments.data, csv, &keep, each).map_err(Failure::input)?;
+    model.predict(Rows::File(&arguments.data, csv), &keep, each).map_err(Failure::input)?;
     drop(writer);
     moved.tell(&arguments.model);
     match &arguments.out {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use undertone_core::schema::Cell;
-use undertone_data::{DataError, FittedModel, Prediction, Scored};
+use undertone_data::{DataError, FittedModel, Prediction, Rows, Scored};
 
 use crate::predict::{CsvOptions, Moved};
 use crate::{Failure, print};
@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Ok(())
     };
-    model.predict(&arguments.data, csv, &columns, each).map_err(Failure::input)?;
+    model.predict(Rows::File(&arguments.data, csv), &columns, each).map_err(Failure::input)?;
     if all.is_empty() {
         return Err(Failure::input(format!(
             "{}: holds no records, so there is nothing to score",

@@ -47,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
     let outcome = with_bar(study.name(), |watch| pool.install(|| undertone_sim::run(&study, watch)));
     let outcome = match outcome {
-        Ok(outcome) => Outcome { spread: pool.install(|| noise_spread(&study, &outcome)), ..outcome },
+        Ok(outcome) => Outcome { spread: pool.install(|| undertone_plan::spread_of(&study, &outcome)), ..outcome },
         Err(error) => {
             // Nothing was written: remove the empty folder.
             let _ = std::fs::remove_dir(&out);
@@ -99,23 +99,6 @@ fn data_path(arguments: &Arguments, data: &DataSpec) -> Result<Option<PathBuf>, 
     let path = arguments.data.clone().or_else(|| study::own_path(arguments.study.as_deref(), data));
     let path = path.ok_or_else(|| Failure::input(DataError::no_path()))?;
     std::path::absolute(&path).map(Some).map_err(|e| Failure::input(format!("{}: {e}", path.display())))
-}
-
-/// What privacy noise alone does to the coefficients, where no intervals say more. A study that does not state its numbers of records takes those of the files.
-fn noise_spread(study: &Study, outcome: &Outcome) -> Option<Vec<f64>> {
-    let spec = study.spec();
-    if outcome.closed.first().is_some_and(|closed| matches!(closed.intervals, Some(Ok(_)))) {
-        return None;
-    }
-    let mut known = spec.clone();
-    if !spec.data.is_made_up() {
-        known.plan.get_or_insert_default().clients.get_or_insert(outcome.names.len());
-        if spec.public_records().is_none_or(|records| records.is_empty()) {
-            let held = |k: usize| outcome.held_out.as_ref().map_or(0, |held| held.records[k]);
-            known = known.records(outcome.records.iter().enumerate().map(|(k, m)| m + held(k)).collect::<Vec<_>>());
-        }
-    }
-    undertone_plan::noise_spread(&known.check().ok()?)
 }
 
 fn failed(error: SimError) -> Failure {

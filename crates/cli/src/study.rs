@@ -4,10 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use undertone_core::graph::GraphSpec;
-use undertone_core::knob::Value;
-use undertone_core::names::Names;
-use undertone_core::privacy::Accountant;
-use undertone_core::study::{AlgorithmSpec, DataSpec, Document, PrivacySpec, Study, StudySpec};
+use undertone_core::study::{AlgorithmSpec, DataSpec, Document, Study};
 use undertone_plan::PlanError;
 
 use crate::{Failure, planning};
@@ -37,7 +34,7 @@ pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> 
         return Ok((Study::read(document).map_err(Failure::input)?, None));
     }
     let study = planning(|watch| undertone_plan::resolve(document, watch)).map_err(failed)?;
-    let chosen = format!("algorithm = \"auto\" is {}", chosen(&study).join(", "));
+    let chosen = format!("algorithm = \"auto\" is {}", undertone_plan::chosen(&study).join(", "));
     Ok((study, Some(chosen)))
 }
 
@@ -67,86 +64,9 @@ pub fn is_auto(document: &Document) -> Result<bool, Failure> {
     Ok(document.spec().map_err(Failure::input)?.algorithm == AlgorithmSpec::Auto)
 }
 
-/// What planning chose, as assignments.
-pub fn chosen(study: &Study) -> Vec<String> {
-    let quoted = |value: Value| match value {
-        Value::Word(word) => format!("\"{word}\""),
-        value => value.to_string(),
-    };
-    let mut parts = vec![format!("name = \"{}\"", study.algorithm().name())];
-    parts.extend(study.settings().iter().map(|(name, value)| format!("{name} = {}", quoted(value))));
-    let mut chosen = vec![format!("algorithm={{{}}}", parts.join(", "))];
-    if let Some(PrivacySpec { clip: Some(clip), tau: Some(tau), accountant, standardise, theta, .. }) =
-        study.spec().privacy
-    {
-        chosen.push(format!("privacy.clip={clip}"));
-        chosen.push(format!("privacy.tau={tau}"));
-        if let Some(theta) = theta {
-            chosen.push(format!("privacy.theta={theta}"));
-        }
-        if let Some(share) = standardise {
-            chosen.push(format!("privacy.standardise={share}"));
-        }
-        if accountant == Accountant::Classic {
-            chosen.push(format!("privacy.accountant={}", accountant.name()));
-        }
-    }
-    if let Some((worse, better)) = study.spec().plan.as_ref().and_then(|plan| plan.skill) {
-        chosen.push(format!("plan.skill=[{worse:?}, {better:?}]"));
-    }
-    chosen
-}
-
-/// Whether an assignment is one of those that planning makes: a kept plan may contain nothing else.
-pub fn may_be_chosen(assignment: &str) -> bool {
-    let key = assignment.split('=').next().unwrap_or_default().trim();
-    [
-        "algorithm",
-        "privacy.clip",
-        "privacy.tau",
-        "privacy.theta",
-        "privacy.standardise",
-        "privacy.accountant",
-        "plan.skill",
-    ]
-    .contains(&key)
-}
-
-/// What is odd about a study, in sentences.
-pub fn oddities(document: &Document) -> Vec<String> {
-    let Ok(spec) = document.spec() else { return Vec::new() };
-    let names = undertone_plan::clients(&spec).ok().map(|(names, _)| names);
-    let mut odd = spec.oddities(names.as_ref());
-    if document.has("problem", "regularizer") && spec.lambda != 0.0 && !document.has("problem", "lambda") {
-        odd.push(format!(
-            "problem.lambda is not given and is {}: a strong penalty for most problems; write it",
-            spec.lambda
-        ));
-    }
-    if let Some(clients) = names.as_ref().map(Names::len)
-        && no_hope_for_intervals(&spec, clients)
-    {
-        odd.push(
-            "inference: the noise is likely to be as large as the second derivatives, so that there will be no intervals, and it takes 65% of the budget all the same; \
-             remove [inference], or use masks (privacy.colluders), typical values, fewer features, more records or a larger epsilon"
-                .into(),
-        );
-    }
-    odd
-}
-
-/// Whether intervals are asked for and not to be expected. Which algorithm learns the model does not matter.
-fn no_hope_for_intervals(spec: &StudySpec, clients: usize) -> bool {
-    let mut any = spec.clone().algorithm(AlgorithmSpec::named("zcdp-grad-nfl").number("eta", 1.0));
-    if let Some(privacy) = &mut any.privacy {
-        privacy.clip.get_or_insert(1.0);
-    }
-    any.check().is_ok_and(|study| study.expected_error(clients) == Some(None))
-}
-
 /// Says what is odd before anything runs.
 pub fn tell_oddities(document: &Document) {
-    oddities(document).iter().for_each(|odd| eprintln!("note: {odd}"));
+    undertone_plan::oddities(document).iter().for_each(|odd| eprintln!("note: {odd}"));
 }
 
 /// A plan can only fail because of the study.

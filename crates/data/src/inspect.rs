@@ -1,12 +1,11 @@
 //! A look at one party's file: every column against its public facts, and everything that is wrong, at once.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use undertone_core::csv_format::{CsvFormat, parse_number};
+use undertone_core::csv_format::parse_number;
 use undertone_core::schema::{Cell, Column, ColumnKind};
 
-use crate::{DataError, Encoder, table};
+use crate::{DataError, Encoder, Rows};
 
 /// What a column holds.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,14 +44,14 @@ pub struct Inspection {
 /// How many problems are told in full.
 const TOLD: usize = 20;
 
-/// Reads a whole file and goes on after what is wrong.
-pub fn inspect(encoder: &Encoder, file: &Path, csv: CsvFormat) -> Result<Inspection, DataError> {
+/// Reads all rows and goes on after what is wrong.
+pub fn inspect(encoder: &Encoder, rows: Rows) -> Result<Inspection, DataError> {
     let schema = encoder.schema;
     let columns: Vec<&Column> = schema.features.iter().chain([&schema.target]).collect();
     let mut tallies: Vec<Tally> = columns.iter().map(|_| Tally::default()).collect();
     let mut found = Inspection::default();
     let mut x = Vec::new();
-    table::read(file, csv, &encoder.wanted(&[]), &mut |row, place| {
+    rows.read(&encoder.wanted(&[]), &mut |row, place| {
         found.rows += 1;
         for ((cell, column), tally) in row.iter().zip(&columns).zip(&mut tallies) {
             tally.add(cell, column, schema.typical_range(column));

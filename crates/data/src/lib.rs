@@ -48,6 +48,7 @@ pub use inspect::{ColumnSummary, Inspection, inspect};
 pub use memory::MemoryTable;
 pub use model::{Background, FittedModel, Model, Prediction, mean, promise, trimmed_mean};
 pub use scores::{Score, Scored};
+pub use table::Rows;
 
 /// Data that cannot be used.
 #[derive(Debug, Error)]
@@ -189,16 +190,19 @@ impl Encoder<'_> {
 
     /// All records of a table in memory, for the client `name`.
     pub fn encode(&self, table: &MemoryTable, name: impl Into<String>) -> Result<Loaded, DataError> {
-        let mut client = Loaded::empty(name);
-        let title = client.name.clone();
-        table.read(&title, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
-        if client.total() == 0 { Err(DataError::no_records(&title)) } else { Ok(client) }
+        let name = name.into();
+        self.load(Rows::Table(table, &name), &name)
     }
 
     /// All records of a file, for the client `name`; `csv` says how it is written if it is a CSV file.
     pub fn read(&self, file: &Path, csv: CsvFormat, name: impl Into<String>) -> Result<Loaded, DataError> {
+        self.load(Rows::File(file, csv), name)
+    }
+
+    /// All of these records, for the client `name`.
+    pub fn load(&self, rows: Rows, name: impl Into<String>) -> Result<Loaded, DataError> {
         let mut client = Loaded::empty(name);
-        table::read(file, csv, &self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
-        if client.total() == 0 { Err(DataError::no_records(file.display())) } else { Ok(client) }
+        rows.read(&self.wanted(&[]), &mut |row, place| self.push(row, place, &mut client))?;
+        if client.total() == 0 { Err(DataError::no_records(rows)) } else { Ok(client) }
     }
 }

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use undertone_core::csv_format::{CsvFormat, parse_number};
+use undertone_core::csv_format::parse_number;
 use undertone_core::knob::{Settings, Value::Number};
 use undertone_core::loss::AnyLoss;
 use undertone_core::schema::{Cell, Column, ColumnKind, OriginalUnits, Schema, same_number};
 use undertone_core::study::{DataSpec, NoiseKind, Study};
 
-use crate::{Closed, DataError, table};
+use crate::{Closed, DataError, Rows};
 
 /// What the first line of `model.json` says; another number means another layout.
 const FORMAT: &str = "undertone model 1";
@@ -171,7 +171,13 @@ impl FittedModel {
     pub fn read(path: &Path) -> Result<Self, DataError> {
         let wrong = |message: String| DataError::new(path.display(), message);
         let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot be read ({e}); check the path")))?;
-        let json: Value = serde_json::from_str(&text)
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads the text of a `model.json`; `place` is its name in messages.
+    pub fn parse(text: &str, place: &str) -> Result<Self, DataError> {
+        let wrong = |message: String| DataError::new(place, message);
+        let json: Value = serde_json::from_str(text)
             .map_err(|e| wrong(format!("is not a model ({e}); give the model.json of a run or of a peer")))?;
         let broken =
             |what: &str| wrong(format!("is not a model: {what} is missing; give a model.json as Undertone wrote it"));
@@ -248,18 +254,16 @@ impl FittedModel {
         numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
     }
 
-    /// Predicts every row of a table and passes the prediction to `each`, with the cells of the columns `more`; `csv` says how a CSV file is
-    /// written.
+    /// Predicts every row and passes the prediction to `each`, with the cells of the columns `more`.
     pub fn predict(
         &self,
-        data: &Path,
-        csv: CsvFormat,
+        rows: Rows,
         more: &[&str],
         mut each: impl FnMut(Prediction, &[Cell]) -> Result<(), DataError>,
     ) -> Result<(), DataError> {
         let columns = self.columns();
         let wanted: Vec<&str> = columns.iter().chain(more).copied().collect();
-        table::read(data, csv, &wanted, &mut |row, place| {
+        rows.read(&wanted, &mut |row, place| {
             let (cells, more) = row.split_at(columns.len());
             let (score, moved) = self.score(&columns, cells).map_err(|message| DataError::new(place(), message))?;
             let moved = moved.into_iter().map(str::to_string).collect();

@@ -11,10 +11,39 @@ use parquet::record::Field;
 use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::Cell;
 
-use crate::DataError;
+use crate::{DataError, MemoryTable};
 
 /// Called with a row; its place is computed only when an error needs it.
 pub type Each<'a> = &'a mut dyn FnMut(&[Cell], &dyn Fn() -> String) -> Result<(), DataError>;
+
+/// Where rows come from.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// A CSV or Parquet file, and how it is written if it is a CSV file.
+    File(&'a Path, CsvFormat),
+    /// A table in memory, and its name in messages.
+    Table(&'a MemoryTable, &'a str),
+}
+
+impl Rows<'_> {
+    /// Passes the wanted columns of each row, in the wanted order, with its place to `each`.
+    pub fn read(&self, wanted: &[&str], each: Each) -> Result<(), DataError> {
+        match *self {
+            Rows::File(path, format) => read(path, format, wanted, each),
+            Rows::Table(table, name) => table.read(name, wanted, each),
+        }
+    }
+}
+
+/// How messages name them.
+impl std::fmt::Display for Rows<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Rows::File(path, _) => path.display().fmt(f),
+            Rows::Table(_, name) => f.write_str(name),
+        }
+    }
+}
 
 /// Reads the wanted columns of a file, in the wanted order, and passes each row with its place to `each`. `format` says how it
 /// is written if it is a CSV file.

@@ -3,7 +3,7 @@
 use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::Cell;
 use undertone_core::study::Study;
-use undertone_data::{Background, DataError, FittedModel, Model};
+use undertone_data::{Background, DataError, FittedModel, Model, Rows};
 
 const STUDY: &str = "name = \"m\"\nrounds = 1\n[problem]\nloss = \"LOSS\"\n[data]\nsource = \"folder\"\n\
     features = [\"age\", \"sex\", \"a=b\"]\ntarget = \"days\"\nintercept = true\n\
@@ -24,7 +24,7 @@ fn predict_as(format: CsvFormat, loss: &str, table: &str) -> Result<Vec<(f64, Op
     std::fs::write(&file, model.to_string()).unwrap();
     std::fs::write(&data, table).unwrap();
     let mut found = Vec::new();
-    FittedModel::read(&file)?.predict(&data, format, &[], |p, _| {
+    FittedModel::read(&file)?.predict(Rows::File(&data, format), &[], |p, _| {
         found.push((p.score, p.label));
         Ok(())
     })?;
@@ -102,7 +102,7 @@ fn predictions_treat_cells_as_learning_does() {
         found.push((p.score, p.moved.len()));
         Ok(())
     };
-    fitted.predict(&data, CsvFormat::default(), &[], each).unwrap();
+    fitted.predict(Rows::File(&data, CsvFormat::default()), &[], each).unwrap();
     let mut x = Vec::new();
     for (row, (score, _)) in rows.iter().zip(&found) {
         let mut cells: Vec<Cell> = row.iter().map(|cell| Cell::Text((*cell).into())).collect();

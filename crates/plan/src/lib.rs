@@ -25,17 +25,26 @@
 //! [`plan_document`] does the same for a TOML document, with errors that name the line, and [`resolve`] plans only where a
 //! study says `algorithm = "auto"`.
 
+pub mod account;
+mod check;
+mod choice;
 mod ensemble;
 mod error;
+mod json;
 mod made_up;
+mod odd;
 mod plan;
 mod pooled;
 mod spread;
 mod trust;
 pub mod tune;
 
+pub use check::{Checked, check};
+pub use choice::{chosen, may_be_chosen};
 pub use error::PlanError;
+pub use json::to_json;
 pub use made_up::clients;
+pub use odd::oddities;
 pub use plan::{Plan, Regret, RoundNoise, Row, plan, plan_document, resolve};
-pub use spread::noise_spread;
+pub use spread::{noise_spread, spread_of};
 pub use trust::{TrustRow, trust};

@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 use undertone_core::study::Study;
 use undertone_data::Model;
+use undertone_sim::Outcome;
 
 use crate::made_up::{MadeUp, SEEN, SETS};
 
@@ -45,4 +46,21 @@ pub fn noise_spread(study: &Study) -> Option<Vec<f64>> {
     };
     let spread: Vec<f64> = (0..apart[0].len()).map(|at| median(at) / (MEDIAN * std::f64::consts::SQRT_2)).collect();
     spread.iter().all(|sd| sd.is_finite()).then_some(spread)
+}
+
+/// What privacy noise alone does to the coefficients, where no intervals say more. A study that does not state its numbers of records takes those of the files.
+pub fn spread_of(study: &Study, outcome: &Outcome) -> Option<Vec<f64>> {
+    let spec = study.spec();
+    if outcome.closed.first().is_some_and(|closed| matches!(closed.intervals, Some(Ok(_)))) {
+        return None;
+    }
+    let mut known = spec.clone();
+    if !spec.data.is_made_up() {
+        known.plan.get_or_insert_default().clients.get_or_insert(outcome.names.len());
+        if spec.public_records().is_none_or(|records| records.is_empty()) {
+            let held = |k: usize| outcome.held_out.as_ref().map_or(0, |held| held.records[k]);
+            known = known.records(outcome.records.iter().enumerate().map(|(k, m)| m + held(k)).collect::<Vec<_>>());
+        }
+    }
+    noise_spread(&known.check().ok()?)
 }

@@ -97,12 +97,12 @@ impl Peers {
 
     fn spawn(&self, index: usize) -> Result<Child, Failure> {
         let hospital = &self.hospitals[index];
-        let program =
-            std::env::current_exe().map_err(|e| Failure::machine(format!("this program cannot be found ({e})")))?;
+        let program = crate::program()?;
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.log(index)).map_err(Failure::machine)?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&program[0]);
         command
+            .args(&program[1..])
             .arg("peer")
             .arg("--study")
             .arg(&self.study)

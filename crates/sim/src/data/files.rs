@@ -1,12 +1,13 @@
 //! The three ways in which files divide into clients.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use undertone_core::csv_format::CsvFormat;
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{DataSpec, Layout, StudySpec};
-use undertone_data::{DataError, Encoder, Loaded, table};
+use undertone_data::{DataError, Encoder, Loaded, MemoryTable, Rows, table};
 
 /// Reads, checks and encodes the files of a study.
 pub fn load(
@@ -20,13 +21,33 @@ pub fn load(
     let encoder = Encoder { schema, classification };
     let clients = match layout {
         Layout::Folder => folder(path, csv, &encoder)?,
-        Layout::Column(column) => by_column(path, csv, column, &encoder)?,
-        Layout::Split(clients) => split(path, csv, *clients, &encoder)?,
+        Layout::Column(column) => by_column(Rows::File(path, csv), column, &encoder)?,
+        Layout::Split(clients) => split(Rows::File(path, csv), *clients, &encoder)?,
         Layout::StandIn { .. } => unreachable!("drawn, not read"),
     };
-    at_least_two(path, clients.len())?;
+    complete(&path.display(), clients)
+}
+
+/// The records of a table in memory, divided as the study says.
+pub fn divide(layout: &Layout, table: &MemoryTable, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+    let rows = Rows::Table(table, "data");
+    let clients = match layout {
+        Layout::Column(column) => by_column(rows, column, encoder)?,
+        Layout::Split(clients) => split(rows, *clients, encoder)?,
+        Layout::Folder | Layout::StandIn { .. } => {
+            let message =
+                "is not one table for all clients; write \"column\" or \"split\", or give a table for each client";
+            return Err(DataError::new("data.source", message));
+        }
+    };
+    complete(&rows, clients)
+}
+
+/// The clients, if there are at least two and all have records.
+fn complete(place: &dyn Display, clients: Vec<Loaded>) -> Result<Vec<Loaded>, DataError> {
+    at_least_two(place, clients.len())?;
     match clients.iter().find(|client| client.total() == 0) {
-        Some(client) => Err(DataError::no_records(format!("{}: client \"{}\"", path.display(), client.name))),
+        Some(client) => Err(DataError::no_records(format!("{place}: client \"{}\"", client.name))),
         None => Ok(clients),
     }
 }
@@ -44,15 +65,15 @@ pub fn check_heads(spec: &StudySpec) -> Result<Vec<String>, DataError> {
         Layout::Folder => {
             let files = client_files(path()?)?;
             files.iter().try_for_each(|(_, file)| table::check_columns(file, *csv, &encoder.wanted(&[])))?;
-            at_least_two(path()?, files.len())?;
+            at_least_two(&path()?.display(), files.len())?;
             Ok(files.into_iter().map(|(name, _)| name).collect())
         }
     }
 }
 
-fn at_least_two(path: &Path, clients: usize) -> Result<(), DataError> {
+fn at_least_two(place: &dyn Display, clients: usize) -> Result<(), DataError> {
     let message = || format!("gives {clients} client; learning among peers needs at least two");
-    if clients < 2 { Err(DataError::new(path.display(), message())) } else { Ok(()) }
+    if clients < 2 { Err(DataError::new(place, message())) } else { Ok(()) }
 }
 
 /// The files of a folder with the names of their clients, in the order of the names.
@@ -87,11 +108,11 @@ fn folder(path: &Path, csv: CsvFormat, encoder: &Encoder) -> Result<Vec<Loaded>,
     client_files(path)?.into_iter().map(|(name, file)| encoder.read(&file, csv, name)).collect()
 }
 
-/// One file with a column that names the client; clients are in the order of their names.
-fn by_column(path: &Path, csv: CsvFormat, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+/// Rows with a column that names the client; clients are in the order of their names.
+fn by_column(rows: Rows, column: &str, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let mut clients: Vec<Loaded> = Vec::new();
     let mut index: HashMap<String, usize> = HashMap::new();
-    table::read(path, csv, &encoder.wanted(&[column]), &mut |row, place| {
+    rows.read(&encoder.wanted(&[column]), &mut |row, place| {
         let name = match row.last().expect("the client column was requested") {
             Cell::Number(v) => v.to_string(),
             Cell::Text(text) | Cell::CommaText(text) if !text.trim().is_empty() => text.trim().to_string(),
@@ -109,26 +130,26 @@ fn by_column(path: &Path, csv: CsvFormat, column: &str, encoder: &Encoder) -> Re
         encoder.push(row, place, &mut clients[k])
     })?;
     if clients.is_empty() {
-        return Err(DataError::no_records(path.display()));
+        return Err(DataError::no_records(rows));
     }
     clients.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(clients)
 }
 
-/// One file split row by row: record j goes to client j mod K.
-fn split(path: &Path, csv: CsvFormat, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
+/// Rows split one by one: record j goes to client j mod K.
+fn split(rows: Rows, count: usize, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let mut clients: Vec<Loaded> = Vec::new();
-    let mut rows = 0usize;
-    table::read(path, csv, &encoder.wanted(&[]), &mut |row, place| {
-        if rows < count {
-            clients.push(Loaded::empty((rows + 1).to_string()));
+    let mut seen = 0usize;
+    rows.read(&encoder.wanted(&[]), &mut |row, place| {
+        if seen < count {
+            clients.push(Loaded::empty((seen + 1).to_string()));
         }
-        rows += 1;
-        encoder.push(row, place, &mut clients[(rows - 1) % count])
+        seen += 1;
+        encoder.push(row, place, &mut clients[(seen - 1) % count])
     })?;
     if clients.len() < count {
-        let message = format!("holds {rows} records, too few for {count} clients; lower data.clients");
-        return Err(DataError::new(path.display(), message));
+        let message = format!("holds {seen} records, too few for {count} clients; lower data.clients");
+        return Err(DataError::new(rows, message));
     }
     Ok(clients)
 }

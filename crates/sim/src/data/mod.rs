@@ -33,11 +33,20 @@ pub struct Population {
     /// How rows from memory became records.
     encoded: Option<(Schema, bool)>,
     /// The rows, where they have to be encoded once more.
-    tables: Vec<(String, MemoryTable)>,
+    tables: Option<Tables>,
     /// What each client keeps out of training.
     held: Vec<Held>,
     /// How many rows each client has, where it keeps some out of training.
     rows: Vec<usize>,
+}
+
+/// Rows in memory.
+#[derive(Clone)]
+enum Tables {
+    /// A table for each client.
+    Each(Vec<(String, MemoryTable)>),
+    /// One for all.
+    All(MemoryTable),
 }
 
 impl Population {
@@ -94,11 +103,24 @@ impl Population {
         let encoder = Encoder { schema, classification: study.spec().loss.is_classification() };
         let loaded: Result<Vec<Loaded>, DataError> =
             clients.iter().map(|(name, table)| encoder.encode(table, name.clone())).collect();
-        let population = assemble(study, loaded?)?;
-        let encoded = Some((schema.clone(), encoder.classification));
+        Self::of_memory(study, schema, loaded?, Tables::Each(clients))
+    }
+
+    /// The same from one table for all clients, which divides among them as the study says: by a column or row by row.
+    pub fn from_table(study: &Study, table: MemoryTable) -> Result<Self, DataError> {
+        let DataSpec::Files { layout, schema, .. } = &study.spec().data else {
+            return Err(DataError::new("data.source", "is \"synthetic\", so the study takes no data"));
+        };
+        let encoder = Encoder { schema, classification: study.spec().loss.is_classification() };
+        let loaded = files::divide(layout, &table, &encoder)?;
+        Self::of_memory(study, schema, loaded, Tables::All(table))
+    }
+
+    fn of_memory(study: &Study, schema: &Schema, loaded: Vec<Loaded>, tables: Tables) -> Result<Self, DataError> {
+        let population = assemble(study, loaded)?;
         let staged = study.moments().is_some() || study.privacy().is_some_and(|privacy| privacy.after().get() > 0.0);
-        let tables = if staged { clients } else { Vec::new() };
-        Ok(Self { encoded, tables, ..population })
+        let encoded = Some((schema.clone(), study.spec().loss.is_classification()));
+        Ok(Self { encoded, tables: staged.then_some(tables), ..population })
     }
 
     /// The records of clients that are encoded for a study.
@@ -120,13 +142,17 @@ impl Population {
             }
         }
         let (starts, counts, names) = (self.starts.clone(), self.counts.clone(), self.names.clone());
-        let (tables, held, rows) = (Vec::new(), self.held.clone(), self.rows.clone());
+        let (tables, held, rows) = (None, self.held.clone(), self.rows.clone());
         Self { storage, starts, counts, names, clipping, encoded: None, tables, held, rows, ..*self }
     }
 
     /// The same rows for another stage of the study: its moments, or the study with standardised columns.
     pub(crate) fn again(&self, study: &Study) -> Result<Self, DataError> {
-        Self::from_tables(study, self.tables.clone())
+        match self.tables.clone() {
+            Some(Tables::Each(tables)) => Self::from_tables(study, tables),
+            Some(Tables::All(table)) => Self::from_table(study, table),
+            None => Self::from_tables(study, Vec::new()),
+        }
     }
 
     /// Whether records that [`Population::from_tables`] made were made for a study with these columns, loss and clip.
@@ -180,7 +206,7 @@ impl Population {
                 part = tail;
             }
         });
-        let (encoded, tables, held, rows) = (None, Vec::new(), Vec::new(), Vec::new());
+        let (encoded, tables, held, rows) = (None, None, Vec::new(), Vec::new());
         Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded, tables, held, rows })
     }
 
