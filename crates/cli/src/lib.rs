@@ -34,6 +34,7 @@ use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+pub use new::EXAMPLE;
 use undertone_core::watch::Watch;
 
 /// Private learning among peers, without a server.

@@ -15,7 +15,7 @@ use undertone_core::node::OnLoss;
 use undertone_core::study::{Document, Study};
 use undertone_data::{Encoder, table};
 use undertone_peer::run::{self, Confirmed, Options, Report, Source, Started, Update};
-use undertone_peer::state::{Anchor, make_folder, planned_name, write_whole};
+use undertone_peer::state::{Anchor, planned_once};
 use undertone_peer::{Cancel, OwnerLimits, PeerError, keys};
 
 use crate::{Failure, digits, print, study};
@@ -73,6 +73,18 @@ pub struct Arguments {
     /// Serve metrics for Prometheus at this address, such as 127.0.0.1:9100
     #[arg(long, value_name = "ADDR")]
     metrics: Option<SocketAddr>,
+
+    /// Serve a page to look at, at 127.0.0.1:8470 or at this address: how far the study is, with whom, and what it has cost. It can only be looked at
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:8470")]
+    page: Option<SocketAddr>,
+
+    /// Ask everybody who opens the page for the token in this file, which is made if there is none; needed where others than this machine can reach the address
+    #[arg(long, value_name = "FILE", requires = "page")]
+    page_token: Option<PathBuf>,
+
+    /// Rounds are at least so far apart
+    #[arg(long, hide = true, value_parser = humantime::parse_duration, default_value = "0s")]
+    pace: Duration,
 
     /// How to log to standard error
     #[arg(long, value_enum, default_value = "text")]
@@ -149,27 +161,13 @@ fn read_study(arguments: &Arguments) -> Result<Study, Failure> {
     }
     let unreadable = |path: &Path, e: std::io::Error| Failure::machine(format!("{}: {e}", path.display()));
     let bytes = std::fs::read(&arguments.study).map_err(|e| unreadable(&arguments.study, e))?;
-    let kept = arguments.state.join(planned_name(&bytes));
-    let place = kept.display().to_string();
-    let chosen = match std::fs::read_to_string(&kept) {
-        Ok(chosen) => chosen,
-        Err(_) => {
-            check_columns(arguments, &document)?;
-            let (planned, _) = study::resolve(&document)?;
-            let chosen = undertone_plan::chosen(&planned).join("\n") + "\n";
-            make_folder(&arguments.state).and_then(|()| write_whole(&kept, chosen.as_bytes())).map_err(failed)?;
-            chosen
-        }
+    let plan = || {
+        check_columns(arguments, &document)?;
+        Ok(undertone_plan::chosen(&study::resolve(&document)?.0))
     };
-    for assignment in chosen.lines() {
-        if !undertone_plan::may_be_chosen(assignment) {
-            return Err(Failure::input(format!(
-                "{place}: \"{assignment}\" is not a choice of planning; remove the file"
-            )));
-        }
-        document.assign(assignment, place.clone()).map_err(Failure::input)?;
-    }
-    tracing::info!(kept = place, "algorithm = \"auto\" is {}", chosen.trim().replace('\n', ", "));
+    let (place, chosen) = planned_once(&arguments.state, &bytes, plan, failed)?;
+    undertone_plan::choose(&mut document, &chosen, &place).map_err(Failure::input)?;
+    tracing::info!(kept = place, "algorithm = \"auto\" is {}", chosen.join(", "));
     Study::read(&document).map_err(Failure::input)
 }
 
@@ -212,6 +210,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         },
         rehearsal: arguments.rehearsal,
         metrics: arguments.metrics,
+        page: arguments.page,
+        page_token: arguments.page_token.clone(),
+        pace: arguments.pace,
+        takes_signals: true,
         until_input_ends: arguments.until_input_ends,
         durable: !arguments.no_sync,
         cancel: Cancel::default(),

@@ -1,6 +1,8 @@
 //! Tables in memory: slices with column names, or an Arrow record batch.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
 
 use undertone_core::schema::Cell;
 
@@ -26,8 +28,30 @@ pub struct MemoryTable {
 #[derive(Debug, Clone, PartialEq)]
 enum Values {
     /// NaN for a missing cell.
-    Numbers(Vec<f64>),
-    Words(Vec<Option<String>>),
+    Numbers(Numbers),
+    Words(Arc<[Option<String>]>),
+}
+
+/// Numbers in memory of any owner: copies of a table share them.
+#[derive(Clone)]
+struct Numbers(Arc<dyn AsRef<[f64]> + Send + Sync>);
+
+impl Numbers {
+    fn get(&self) -> &[f64] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl PartialEq for Numbers {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
 }
 
 impl MemoryTable {
@@ -39,7 +63,11 @@ impl MemoryTable {
             return Err(DataError::new("table", message));
         }
         let column = |i: usize| values.iter().skip(i).step_by(width).map(|v| (*v).into()).collect();
-        let columns = names.iter().enumerate().map(|(i, name)| (name.to_string(), Values::Numbers(column(i))));
+        let numbers = |i: usize| -> Values {
+            let column: Vec<f64> = column(i);
+            Values::Numbers(Numbers(Arc::new(column)))
+        };
+        let columns = names.iter().enumerate().map(|(i, name)| (name.to_string(), numbers(i)));
         Ok(Self { columns: columns.collect(), rows: values.len() / width })
     }
 
@@ -50,12 +78,36 @@ impl MemoryTable {
 
     /// The same with one more column of numbers.
     pub fn with_numbers<T: Into<f64> + Copy>(self, name: &str, values: &[T]) -> Result<Self, DataError> {
-        self.with(name, values.len(), Values::Numbers(values.iter().map(|v| (*v).into()).collect()))
+        let numbers: Vec<f64> = values.iter().map(|v| (*v).into()).collect();
+        self.with_shared(name, Arc::new(numbers))
+    }
+
+    /// The same with one more column of numbers that somebody else owns, which are not copied; NaN is a missing cell.
+    pub fn with_shared(self, name: &str, numbers: Arc<dyn AsRef<[f64]> + Send + Sync>) -> Result<Self, DataError> {
+        let numbers = Numbers(numbers);
+        self.with(name, numbers.get().len(), Values::Numbers(numbers))
     }
 
     /// The same with one more column of words.
     pub fn with_words<T: AsRef<str>>(self, name: &str, words: &[T]) -> Result<Self, DataError> {
-        self.with(name, words.len(), Values::Words(words.iter().map(|w| Some(w.as_ref().to_string())).collect()))
+        self.with_cells(name, words.iter().map(|w| Some(w.as_ref().to_string())).collect())
+    }
+
+    /// The same with one more column of words, some of which may be missing.
+    pub fn with_cells(self, name: &str, words: Vec<Option<String>>) -> Result<Self, DataError> {
+        self.with(name, words.len(), Values::Words(words.into()))
+    }
+
+    /// The same table with memory of its own, which nobody else can change.
+    pub fn owned(&self) -> Self {
+        let own = |values: &Values| match values {
+            Values::Numbers(numbers) => Values::Numbers(Numbers(Arc::new(numbers.get().to_vec()))),
+            words => words.clone(),
+        };
+        Self {
+            columns: self.columns.iter().map(|(name, values)| (name.clone(), own(values))).collect(),
+            rows: self.rows,
+        }
     }
 
     fn with(mut self, name: &str, rows: usize, values: Values) -> Result<Self, DataError> {
@@ -84,8 +136,10 @@ impl MemoryTable {
         let places = columns(title, &head, wanted, "")?;
         for row in 0..self.rows {
             let cell = |&i: &usize| match &self.columns[i].1 {
-                Values::Numbers(values) if values[row].is_nan() => Cell::Missing,
-                Values::Numbers(values) => Cell::Number(values[row]),
+                Values::Numbers(values) => match values.get()[row] {
+                    gone if gone.is_nan() => Cell::Missing,
+                    value => Cell::Number(value),
+                },
                 Values::Words(words) => words[row].as_deref().map_or(Cell::Missing, |w| Cell::Text(Cow::Borrowed(w))),
             };
             let cells: Vec<Cell> = places.iter().map(cell).collect();
@@ -97,18 +151,20 @@ impl MemoryTable {
 
 #[cfg(feature = "arrow")]
 mod arrow {
+    use std::sync::Arc;
+
     use arrow_array::cast::AsArray;
     use arrow_array::types::Float64Type;
     use arrow_array::{Array, RecordBatch};
     use arrow_cast::cast;
     use arrow_schema::DataType;
 
-    use super::{MemoryTable, Values};
+    use super::{MemoryTable, Numbers, Values};
     use crate::DataError;
 
     impl MemoryTable {
         /// From an Arrow record batch: numbers and booleans become numbers, strings (also dictionaries of them) words; nulls
-        /// are missing cells.
+        /// are missing cells. A column of 64-bit floats without nulls is not copied.
         pub fn from_arrow(batch: &RecordBatch) -> Result<Self, DataError> {
             let schema = batch.schema();
             let mut table = Self { columns: Vec::new(), rows: batch.num_rows() };
@@ -136,7 +192,11 @@ mod arrow {
             return Err(unusable());
         }
         let numbers = converted(&DataType::Float64)?;
-        let numbers = numbers.as_primitive::<Float64Type>().iter();
-        Ok(Values::Numbers(numbers.map(|v| v.unwrap_or(f64::NAN)).collect()))
+        let numbers = numbers.as_primitive::<Float64Type>();
+        if numbers.null_count() == 0 {
+            return Ok(Values::Numbers(Numbers(Arc::new(numbers.values().clone()))));
+        }
+        let filled: Vec<f64> = numbers.iter().map(|v| v.unwrap_or(f64::NAN)).collect();
+        Ok(Values::Numbers(Numbers(Arc::new(filled))))
     }
 }

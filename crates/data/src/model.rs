@@ -248,7 +248,7 @@ impl FittedModel {
     }
 
     /// The table's columns that the model uses: those of numbers, then those of words.
-    fn columns(&self) -> Vec<&str> {
+    pub fn columns(&self) -> Vec<&str> {
         let is_number = |feature: &&str| self.word(feature).is_none() && self.indicated(feature).is_none();
         let numbers = self.units.coefficients.iter().map(|(feature, _)| feature.as_str()).filter(is_number);
         numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()

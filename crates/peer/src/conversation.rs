@@ -11,6 +11,7 @@ use undertone_core::watch::Cancel;
 use crate::PeerError;
 use crate::metrics::{Metrics, Standing};
 use crate::network::{Input, IrohTransport};
+use crate::page::{Board, Scene, Sight};
 use crate::results::Results;
 use crate::update::Update;
 
@@ -20,12 +21,24 @@ pub(crate) struct Conversation<'a, D> {
     /// Why neighbours could not be reached.
     unreachable: HashMap<u32, String>,
     results: &'a Results<'a>,
-    metrics: &'a Metrics,
+    setting: Setting<'a>,
     clock: AwakeClock,
-    cancel: &'a Cancel,
+    /// When the last round was done, where rounds have a pace.
+    stepped: (u32, Instant),
     /// Who is at the other end of each connection.
     links: HashMap<Link, u32>,
+    board: Option<&'a mut Board>,
     observe: &'a mut dyn FnMut(Update),
+}
+
+/// What a conversation is about, and what it obeys.
+pub(crate) struct Setting<'a> {
+    pub results: &'a Results<'a>,
+    pub metrics: &'a Metrics,
+    pub cancel: &'a Cancel,
+    /// Rounds are at least this far apart.
+    pub pace: Duration,
+    pub scene: Scene<'a>,
 }
 
 /// A clock that stands still while this process is stopped, as when a machine sleeps: that it heard nothing then is not the neighbours' fault.
@@ -59,14 +72,14 @@ impl<'a, D: Disk> Conversation<'a, D> {
     /// Nothing was sent yet.
     pub fn new(
         node: Node<D>,
-        results: &'a Results<'a>,
-        metrics: &'a Metrics,
+        setting: Setting<'a>,
         started: Instant,
-        cancel: &'a Cancel,
+        board: Option<&'a mut Board>,
         observe: &'a mut dyn FnMut(Update),
     ) -> Self {
         let (unreachable, links) = (HashMap::new(), HashMap::new());
-        Self { node, unreachable, results, metrics, clock: AwakeClock::new(started), cancel, links, observe }
+        let (results, stepped) = (setting.results, (node.round(), Instant::now()));
+        Self { node, unreachable, results, setting, clock: AwakeClock::new(started), stepped, links, board, observe }
     }
 
     /// The loop. Returns whether it was interrupted.
@@ -83,11 +96,12 @@ impl<'a, D: Disk> Conversation<'a, D> {
                 self.node.handle(Event::Tick, now, &mut net)?;
                 continue;
             }
+            self.keep_pace();
             let now = self.now();
             if self.node.is_finished(now) {
                 return Ok(false);
             }
-            if self.cancel.is_cancelled() {
+            if self.setting.cancel.is_cancelled() {
                 return Ok(true);
             }
             // At most a second, so that a cancelled peer ends soon.
@@ -135,6 +149,14 @@ impl<'a, D: Disk> Conversation<'a, D> {
         self.node
     }
 
+    /// Waits after a round until the next one may be made.
+    fn keep_pace(&mut self) {
+        if self.node.round() > self.stepped.0 && self.setting.pace > Duration::ZERO {
+            std::thread::sleep(self.setting.pace.saturating_sub(self.stepped.1.elapsed()));
+            self.stepped = (self.node.round(), Instant::now());
+        }
+    }
+
     fn now(&mut self) -> Duration {
         let (now, stopped) = self.clock.read(Instant::now());
         if let Some(stopped) = stopped {
@@ -152,6 +174,9 @@ impl<'a, D: Disk> Conversation<'a, D> {
         let mut written = false;
         for news in self.node.take_news() {
             self.log(&news);
+            if let Some(board) = &mut self.board {
+                board.news(&news);
+            }
             match &news {
                 News::Voted | News::Agreed(_) | News::GaveUp(_) => {
                     self.results.write_finals(&self.node)?;
@@ -167,6 +192,9 @@ impl<'a, D: Disk> Conversation<'a, D> {
                 }
                 News::Round(round) if *round == self.node.round() => {
                     (self.observe)(Update::Released(*round, self.node.released()));
+                    if let Some(board) = &mut self.board {
+                        board.released(*round, self.node.released());
+                    }
                 }
                 _ => {}
             }
@@ -175,10 +203,25 @@ impl<'a, D: Disk> Conversation<'a, D> {
         if now >= *told + TELL || self.node.round() == self.results.study.rounds() {
             *told = now;
             let standing = self.standing();
-            self.metrics.update(&standing);
+            self.setting.metrics.update(&standing);
             (self.observe)(Update::Standing(standing));
+            self.show(standing);
         }
         Ok(written)
+    }
+
+    /// Tells the page, if there is one, how things stand.
+    fn show(&mut self, standing: Standing) {
+        let Some(board) = &mut self.board else { return };
+        let run = self.node.ledger().run();
+        let sight = Sight {
+            standing,
+            neighbours: self.node.neighbours().collect(),
+            awaited: self.node.awaited().0,
+            budget: self.results.budget(self.node.ledger().contents(), run),
+            fresh: run.fresh,
+        };
+        board.update(&self.setting.scene, sight);
     }
 
     fn log(&self, news: &News) {

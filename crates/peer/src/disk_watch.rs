@@ -66,7 +66,9 @@ impl DiskWatch {
     pub fn watch(self: &Arc<Self>, metrics: &Arc<Metrics>, alarm: &Arc<Alarm>) {
         let (watch, metrics): (Weak<Self>, Weak<Metrics>) = (Arc::downgrade(self), Arc::downgrade(metrics));
         let alarm = alarm.clone();
+        let log = tracing::dispatcher::get_default(Clone::clone);
         let look = move || {
+            let _log = tracing::dispatcher::set_default(&log);
             while let (Some(watch), Some(metrics)) = (watch.upgrade(), metrics.upgrade()) {
                 if watch.look() {
                     alarm.send_modify(|count| *count += 1);

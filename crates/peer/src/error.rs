@@ -82,6 +82,9 @@ pub enum PeerError {
     /// The network could not be started.
     #[error(transparent)]
     Network(#[from] NetworkError),
+    /// The page or the metrics cannot be served.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// The node cannot go on.
     #[error(transparent)]
     Stop(#[from] Stop),
@@ -122,6 +125,7 @@ impl PeerError {
                     | StateError::Ledger(LedgerError::Disk(..))
             ),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
+            Self::Server(error) => matches!(error, ServerError::Open { .. } | ServerError::Token { .. }),
             // What is wrong with a ledger stays wrong; a disk may recover.
             Self::Stop(Stop::Ledger(error)) => !matches!(error, LedgerError::Disk(..)),
             Self::Stop(_) => true,
@@ -288,14 +292,6 @@ pub enum NetworkError {
     /// The thread ended before it listened.
     #[error("the network thread ended at once")]
     ThreadEnded,
-    /// The address for metrics cannot be used.
-    #[error("--metrics {address}: {source}; choose another address")]
-    Metrics {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
     /// The relay in the study is no URL.
     #[error("network.relay: {0}; write \"https://host\"")]
     Relay(#[source] Cause),
@@ -315,6 +311,48 @@ pub enum NetworkError {
         /// Why.
         source: Cause,
     },
+}
+
+/// Why a page or metrics cannot be served.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The address cannot be used.
+    #[error(
+        "http://{address}: cannot be served there ({source}); is the port in use? Free it, or choose another address"
+    )]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others could see the page.
+    #[error(
+        "--page {address}: others than this machine could see the page there; give --page-token FILE, whose token they then need, or a loopback address such as 127.0.0.1:{}",
+        address.port()
+    )]
+    Open {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The file of the token cannot be read or made.
+    #[error("{}: {source}; a token must be kept there, so make its folder readable and writable, or name another file", path.display())]
+    TokenFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What is in that file is no token.
+    #[error("{}: is no token: write at least 16 letters or digits, or remove the file, and one is made", path.display())]
+    Token {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no thread for it.
+    #[error("no thread for the page ({0})")]
+    Thread(#[source] io::Error),
 }
 
 /// An error of the network library, whose types may change with its version.
@@ -344,6 +382,8 @@ mod tests {
             state(LedgerError::NotALedger.into()),
             LimitError::NoPrivacy.into(),
             NetworkError::Relay("no URL".into()).into(),
+            ServerError::Open { address }.into(),
+            ServerError::Token { path: "token".into() }.into(),
             Stop::Alone.into(),
             Stop::Ledger(LedgerError::NotALedger).into(),
             Stop::Ledger(LedgerError::OtherData).into(),
@@ -357,7 +397,8 @@ mod tests {
             state(StateError::LedgerUnwritable(io())),
             NetworkError::Thread(io()).into(),
             NetworkError::ThreadEnded.into(),
-            NetworkError::Metrics { address, source: io() }.into(),
+            ServerError::Address { address, source: io() }.into(),
+            ServerError::Thread(io()).into(),
             NetworkError::ListenAddress { address, source: io().into() }.into(),
             NetworkError::Listen { address, source: io().into() }.into(),
             Stop::Ledger(LedgerError::Disk("written", io())).into(),

@@ -12,19 +12,22 @@ use crate::{KeyError, PeerError};
 pub fn generate(path: &Path) -> Result<Identity, PeerError> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).map_err(PeerError::Random)?;
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let written = options.open(path).and_then(|mut file| {
-        writeln!(file, "{}", hex::encode(secret))?;
-        file.sync_all()
-    });
-    written.map_err(|e| match e.kind() {
+    write_secret(path, &hex::encode(secret)).map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => wrong(path, KeyError::Exists),
         _ => wrong(path, KeyError::Unwritable(e)),
     })?;
     Ok(Identity::from_secret(&secret))
+}
+
+/// Writes a line into a new file that only its owner can read.
+pub(crate) fn write_secret(path: &Path, line: &str) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    writeln!(file, "{line}")?;
+    file.sync_all()
 }
 
 /// Reads a key file.

@@ -34,12 +34,13 @@ mod limit;
 mod map;
 pub mod metrics;
 mod network;
+pub mod page;
 mod results;
 pub mod run;
 pub mod state;
 mod update;
 
-pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, StateError};
+pub use error::{Cause, KeyError, LimitError, NetworkError, PeerError, ServerError, StateError};
 pub use evidence::Evidence;
 pub use limit::{OwnerLimits, Stated};
 pub use undertone_core::watch::Cancel;

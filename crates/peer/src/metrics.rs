@@ -1,22 +1,11 @@
 //! Numbers for operators, in the OpenMetrics text format that Prometheus reads.
 
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 
 type Count = Gauge<u64, AtomicU64>;
 type Number = Gauge<f64, AtomicU64>;
@@ -149,50 +138,8 @@ impl Metrics {
     }
 }
 
-/// How long a connection may last. It carries one request, so that a client that sends none, or reads nothing, keeps
-/// nothing of this process for longer.
-const LONGEST_CONNECTION: Duration = Duration::from_secs(5);
-
-/// Answers requests until the runtime ends.
-pub(crate) async fn serve(listener: TcpListener, metrics: Arc<Metrics>) {
-    loop {
-        match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(converse(stream, metrics.clone(), LONGEST_CONNECTION))),
-            // For example, no file descriptors are left: try again a little later.
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-        }
-    }
-}
-
-async fn converse(stream: TcpStream, metrics: Arc<Metrics>, longest: Duration) {
-    let answer = service_fn(|request| std::future::ready(Ok::<_, Infallible>(answer(&request, &metrics))));
-    let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), answer);
-    match timeout(longest, connection).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "a request for metrics failed"),
-        Err(_) => tracing::debug!("a request for metrics took too long"),
-    }
-}
-
-fn answer(request: &Request<Incoming>, metrics: &Metrics) -> Response<String> {
-    let is_read = [Method::GET, Method::HEAD].contains(request.method());
-    let (status, kind, body) = if is_read && ["/", "/metrics"].contains(&request.uri().path()) {
-        (StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.page())
-    } else {
-        (StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "ask for GET /metrics\n".into())
-    };
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     use super::*;
 
     #[test]
@@ -239,45 +186,5 @@ mod tests {
         );
         assert!(page.starts_with("# HELP undertone_round Last round done.\n# TYPE undertone_round gauge\n"), "{page}");
         assert!(page.ends_with("# EOF\n"), "{page}");
-    }
-
-    /// What a server on loopback answers to these bytes, until it closes the connection.
-    async fn exchange(request: &str, longest: Duration) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
-        tokio::spawn(converse(stream, Arc::default(), longest));
-        client.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    #[tokio::test]
-    async fn the_page_is_at_two_addresses() {
-        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        for path in ["/", "/metrics", "/metrics?name=value"] {
-            let answer = exchange(&get(path), LONGEST_CONNECTION).await;
-            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-            assert!(answer.contains("content-type: application/openmetrics-text; version=1.0.0"), "{answer}");
-            assert!(answer.contains("\nundertone_round 0\n"), "{answer}");
-        }
-        let post = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
-        for request in [&get("/other"), post] {
-            let answer = exchange(request, LONGEST_CONNECTION).await;
-            assert!(answer.starts_with("HTTP/1.1 404 Not Found\r\n"), "{answer}");
-            assert!(answer.ends_with("ask for GET /metrics\n"), "{answer}");
-        }
-        let answer = exchange("not HTTP at all\r\n\r\n", LONGEST_CONNECTION).await;
-        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
-    }
-
-    #[tokio::test]
-    async fn a_client_that_sends_no_request_is_cut_off() {
-        let started = Instant::now();
-        for request in ["", "GET /metrics HTTP/1.1\r\n"] {
-            assert_eq!(exchange(request, Duration::from_millis(50)).await, "");
-        }
-        assert!(started.elapsed() < LONGEST_CONNECTION);
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use undertone_core::ledger::{Contents, Disk};
+use undertone_core::ledger::{Contents, Disk, Participation};
 use undertone_core::names::Names;
 use undertone_core::node::{Conflict, Node, Roster};
 use undertone_core::privacy::{Rho, Spent};
@@ -12,6 +12,7 @@ use undertone_core::study::Study;
 use undertone_data::report::{begin_report, score_table, spent_by_round};
 use undertone_data::{Background, Closed, Held, Model, Scored, promise, trimmed_mean};
 
+use crate::page::Budget;
 use crate::state::write_whole;
 use crate::{Evidence, PeerError};
 
@@ -42,6 +43,8 @@ pub(crate) struct Results<'a> {
     pub held: &'a Held,
     /// Whether there is a model although a party contradicted itself.
     pub marks_conflicts: bool,
+    /// What the stages after this one will spend.
+    pub later: Spent,
 }
 
 impl Results<'_> {
@@ -151,6 +154,30 @@ impl Results<'_> {
         let name = format!("{}-moments", self.study.name());
         let run = contents.runs.iter().rev().find(|run| run.begin.name == name);
         run.map_or(Spent::without_masks(before), |run| run.spent)
+    }
+
+    /// What the study with all its stages has spent and will spend, for the page.
+    pub fn budget(&self, ledger: &Contents, run: &Participation) -> Budget {
+        let before = self.earlier_stages(ledger);
+        let (spent, agreed) = (run.spent.plus(before), run.begin.total.plus(before).plus(self.later));
+        Budget {
+            spent: self.epsilon(spent.rho),
+            agreed: self.epsilon(agreed.rho),
+            alone: self.epsilon(spent.alone),
+            alone_agreed: self.epsilon(agreed.alone),
+            all_studies: ledger.spent().filter(|_| self.study.privacy().is_some()).map(|all| self.epsilon(all.rho)),
+            is_protected: run.begin.protected,
+        }
+    }
+
+    /// What the stages before this one have spent. In the ledger each is a study of its own.
+    fn earlier_stages(&self, ledger: &Contents) -> Spent {
+        let moments = self.whole.moments().map(|moments| moments.name().to_string());
+        let stages = moments.into_iter().chain([self.whole.name().to_string()]);
+        let stages: Vec<String> = stages.take_while(|stage| stage != self.study.name()).collect();
+        let mut runs = ledger.runs.iter().rev();
+        let found = stages.iter().rev().filter_map(|stage| runs.find(|run| run.begin.name == *stage));
+        found.fold(Spent::ZERO, |sum, run| sum.plus(run.spent))
     }
 
     fn statement<D: Disk>(&self, node: &Node<D>, rehearsal: bool) -> Value {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use undertone_core::identity::Identity;
@@ -15,12 +15,13 @@ use undertone_core::watch::Cancel;
 use undertone_data::{Closed, DataError, Encoder, Loaded, MemoryTable, mean};
 
 use crate::PeerError;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, Setting};
 use crate::disk_watch::Alarm;
 use crate::limit::{Claim, Later, OwnerLimits, Stated, is_stage};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
+use crate::page::{Board, Scene, Server, Site};
 use crate::results::{Results, Told, add_closing, read_finals};
 use crate::state::{Anchor, StateFolder, make_folder};
 pub use crate::update::{Started, Update};
@@ -51,6 +52,14 @@ pub struct Options {
     pub rehearsal: bool,
     /// Where to serve metrics.
     pub metrics: Option<SocketAddr>,
+    /// Where to serve the page, with the metrics beside it.
+    pub page: Option<SocketAddr>,
+    /// The file of the token that the page asks for, which is made if there is none; without it only this machine may see the page.
+    pub page_token: Option<PathBuf>,
+    /// Rounds are at least this far apart, so that people can watch.
+    pub pace: Duration,
+    /// Whether SIGINT and SIGTERM end the peer; false in a program that has its own way with them and uses `cancel`.
+    pub takes_signals: bool,
     /// Whether to end when standard input does, for a program that starts peers and must not leave any behind.
     pub until_input_ends: bool,
     /// Whether records must survive a loss of power; false only for measurements.
@@ -77,6 +86,10 @@ impl Options {
             marks_conflicts: false,
             rehearsal: false,
             metrics: None,
+            page: None,
+            page_token: None,
+            pace: Duration::ZERO,
+            takes_signals: true,
             until_input_ends: false,
             durable: true,
             cancel: Cancel::default(),
@@ -149,6 +162,45 @@ pub struct Report {
 /// stage is part of the next one's digest, so peers that hold different ones do not go on together. It is written down before
 /// the next stage starts and read from there ever after: releases that arrive later must not start it anew, which would spend its budget twice.
 pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report, PeerError> {
+    let metrics = Arc::new(Metrics::default());
+    let mut board = options.page.map(|_| Board::new(&options.study));
+    let _servers = serve(options, &metrics, board.as_ref(), observe)?;
+    let report = run_stages(options, &mut Audience { metrics, board: board.as_mut(), observe });
+    if let Some(board) = &mut board {
+        board.end(report.as_ref().map(|report| report.interrupted).map_err(ToString::to_string));
+    }
+    report
+}
+
+/// Who is told of a run: dashboards, the page, and whoever called.
+struct Audience<'a> {
+    metrics: Arc<Metrics>,
+    board: Option<&'a mut Board>,
+    observe: &'a mut dyn FnMut(Update),
+}
+
+/// Serves metrics and the page, each where the options say.
+fn serve(
+    options: &Options,
+    metrics: &Arc<Metrics>,
+    board: Option<&Board>,
+    observe: &mut dyn FnMut(Update),
+) -> Result<Vec<Server>, PeerError> {
+    let mut servers = Vec::new();
+    if let Some(address) = options.metrics {
+        servers.push(Server::start(address, Site { metrics: Some(metrics.clone()), ..Site::default() })?);
+    }
+    if let (Some(address), Some(board)) = (options.page, board) {
+        let (metrics, page, token) = (Some(metrics.clone()), Some(board.feed()), options.page_token.clone());
+        let server = Server::start(address, Site { metrics, page, act: None, token })?;
+        tracing::info!(page = server.url, "the page is served");
+        observe(Update::Served(&server.url));
+        servers.push(server);
+    }
+    Ok(servers)
+}
+
+fn run_stages(options: &Options, audience: &mut Audience) -> Result<Report, PeerError> {
     let study = &options.study;
     if is_stage(study.name()) {
         let message = format!(
@@ -158,7 +210,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         return Err(StudyError::at("name", message).into());
     }
     if study.moments().is_none() && study.privacy().is_none_or(|privacy| privacy.after() == Rho::ZERO) {
-        return run_stage(options, study, None, true, observe);
+        return run_stage(options, study, None, true, audience);
     }
     let (roster, me) = place(study, options)?;
     let clients = roster.names.len();
@@ -180,7 +232,7 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
             let map = Map::of(&options.state, &moments, study.name(), Box::new(follow));
             let next = map.next()?.map(|fitted| fitted.digest().whole());
             let later = Later { total: promised(study).plus(closing_cost), study: next };
-            let mut stage = run_stage(options, &Arc::new(moments), Some(later), true, observe)?;
+            let mut stage = run_stage(options, &Arc::new(moments), Some(later), true, audience)?;
             if stage.stopped {
                 stage.interrupted = true;
                 return Ok(stage);
@@ -190,18 +242,18 @@ pub fn run(options: &Options, observe: &mut dyn FnMut(Update)) -> Result<Report,
         }
     };
     if unknown.is_none() {
-        return run_stage(options, &fitted, None, false, observe);
+        return run_stage(options, &fitted, None, false, audience);
     }
     let follow = |mean: &[f64], _: usize| Ok(fitted.closing(mean, clients).expect("it asks for a closing release"));
     let map = Map::of(&options.state, &fitted, format!("{}-closing", fitted.name()), Box::new(follow));
     let later = Later { total: closing_cost, study: map.next()?.map(|closing| closing.digest().whole()) };
-    let mut main = run_stage(options, &fitted, Some(later), study.moments().is_none(), observe)?;
+    let mut main = run_stage(options, &fitted, Some(later), study.moments().is_none(), audience)?;
     if main.stopped {
         main.interrupted = true;
         return Ok(main);
     }
     let closing = Arc::new(map.keep(&main.finals)?);
-    let last = run_stage(options, &closing, None, false, observe)?;
+    let last = run_stage(options, &closing, None, false, audience)?;
     if last.stopped {
         return Ok(Report { interrupted: true, ..main });
     }
@@ -235,7 +287,7 @@ fn run_stage(
     study: &Arc<Study>,
     later: Option<Later>,
     is_first: bool,
-    observe: &mut dyn FnMut(Update),
+    audience: &mut Audience,
 ) -> Result<Report, PeerError> {
     let started = Instant::now();
     let (roster, me) = place(study, options)?;
@@ -295,7 +347,7 @@ fn run_stage(
         }
     }
     let folder = state.results(study.name(), &digest.whole());
-    let (metrics, alarm) = (Arc::new(Metrics::default()), Arc::new(Alarm::default()));
+    let (metrics, alarm) = (audience.metrics.clone(), Arc::new(Alarm::default()));
     let disk = state.disk(options.durable || is_protected)?.in_study(&digest.whole()).watched(&metrics, &alarm);
     let (network, transport, inputs) = network::start(network_config(options, study, &roster, me, (&metrics, &alarm)))?;
     let setup = NodeSetup {
@@ -315,7 +367,7 @@ fn run_stage(
     let node = Node::new(setup, disk, started.elapsed())?;
     // The ledger is created first: a folder with other files but no ledger counts as one whose ledger was lost.
     make_folder(&folder)?;
-    observe(Update::Started(Started {
+    (audience.observe)(Update::Started(Started {
         name: &name,
         listening: &network.address,
         neighbours: node.neighbours().map(|(id, _)| roster.names.get(id as usize).into_owned()).collect(),
@@ -325,8 +377,16 @@ fn run_stage(
     }));
     let marks_conflicts = options.marks_conflicts;
     let whole = &options.study;
-    let results = Results { study, whole, roster: &roster, folder: &folder, held: &held, marks_conflicts };
-    let mut conversation = Conversation::new(node, &results, &metrics, started, &options.cancel, observe);
+    let later_cost = later.as_ref().map_or(Spent::ZERO, |later| later.total);
+    let results =
+        Results { study, whole, roster: &roster, folder: &folder, held: &held, marks_conflicts, later: later_cost };
+    let scene = Scene { whole, study, roster: &roster, me, is_model: results.is_model() };
+    if let Some(board) = &mut audience.board {
+        board.begin(&scene, node.round(), state.is_new);
+    }
+    let Audience { board, observe, .. } = audience;
+    let setting = Setting { results: &results, metrics: &metrics, cancel: &options.cancel, pace: options.pace, scene };
+    let mut conversation = Conversation::new(node, setting, started, board.as_deref_mut(), *observe);
     let ended = conversation.run(transport, inputs);
     let node = conversation.end(ended.is_err());
     let report = ended.and_then(|interrupted| {
@@ -371,7 +431,7 @@ fn network_config(
         limits: study.limits(roster.names.len()),
         metrics: metrics.clone(),
         alarm: alarm.clone(),
-        serve: options.metrics,
+        takes_signals: options.takes_signals,
         until_input_ends: options.until_input_ends,
     }
 }

@@ -270,12 +270,28 @@ const LEDGER: &str = "ledger";
 const POLICY: &str = "policy.toml";
 const MARKS: [&str; 2] = ["mark-1", "mark-2"];
 
-/// The name of the file that keeps what was planned for a study with this text; it is there before the ledger is.
-pub fn planned_name(text: &[u8]) -> String {
-    format!("planned-{}.txt", &blake3::hash(text).to_hex()[..16])
+/// What was planned for a study with this text, in lines, and the file in which the state folder keeps it. It is planned once: a restart finds the same choice at once, also with a
+/// later version that would choose differently. The file is there before the ledger is.
+pub fn planned_once<E>(
+    state: &Path,
+    text: &[u8],
+    plan: impl FnOnce() -> Result<Vec<String>, E>,
+    failed: impl Fn(PeerError) -> E,
+) -> Result<(String, Vec<String>), E> {
+    let kept = state.join(format!("planned-{}.txt", &blake3::hash(text).to_hex()[..16]));
+    let chosen = match fs::read_to_string(&kept) {
+        Ok(chosen) => chosen.lines().map(str::to_string).collect(),
+        Err(_) => {
+            let chosen = plan()?;
+            let lines = chosen.join("\n") + "\n";
+            make_folder(state).and_then(|()| write_whole(&kept, lines.as_bytes())).map_err(failed)?;
+            chosen
+        }
+    };
+    Ok((kept.display().to_string(), chosen))
 }
 
-/// Whether a file is one that [`planned_name`] names, whole or partial.
+/// Whether a file is one that [`planned_once`] names, whole or partial.
 fn is_planned(name: &str) -> bool {
     let stem = name.strip_suffix(".txt").or(name.strip_suffix(".new"));
     let hash = stem.and_then(|stem| stem.strip_prefix("planned-"));

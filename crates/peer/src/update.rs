@@ -7,6 +7,8 @@ use crate::metrics::Standing;
 /// Reports of a running peer.
 #[derive(Debug)]
 pub enum Update<'a> {
+    /// Its page is served at this address.
+    Served(&'a str),
     /// It listens.
     Started(Started<'a>),
     /// Its progress.

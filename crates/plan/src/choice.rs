@@ -2,7 +2,7 @@
 
 use undertone_core::knob::Value;
 use undertone_core::privacy::Accountant;
-use undertone_core::study::{PrivacySpec, Study};
+use undertone_core::study::{Document, PrivacySpec, Study, StudyError};
 
 /// What planning chose, as assignments.
 pub fn chosen(study: &Study) -> Vec<String> {
@@ -34,8 +34,19 @@ pub fn chosen(study: &Study) -> Vec<String> {
     chosen
 }
 
-/// Whether an assignment is one of those that planning makes: a kept plan may contain nothing else.
-pub fn may_be_chosen(assignment: &str) -> bool {
+/// Puts into a document what planning chose earlier and `place` kept, which may contain nothing else.
+pub fn choose(document: &mut Document, chosen: &[String], place: &str) -> Result<(), StudyError> {
+    for assignment in chosen {
+        if !may_be_chosen(assignment) {
+            let message = format!("\"{assignment}\" is not a choice of planning; remove the file");
+            return Err(StudyError { place: place.into(), key: String::new(), message });
+        }
+        document.assign(assignment, place.into())?;
+    }
+    Ok(())
+}
+
+fn may_be_chosen(assignment: &str) -> bool {
     let key = assignment.split('=').next().unwrap_or_default().trim();
     [
         "algorithm",

@@ -40,7 +40,7 @@ mod trust;
 pub mod tune;
 
 pub use check::{Checked, check};
-pub use choice::{chosen, may_be_chosen};
+pub use choice::{choose, chosen};
 pub use error::PlanError;
 pub use json::to_json;
 pub use made_up::clients;

@@ -46,7 +46,7 @@ pub fn prepare(folder: &Path) -> Result<(), FolderError> {
 /// Writes study.toml, trace.csv, clients.csv, model.json, summary.json and report.html, and with the feature `plot` learning.svg and
 /// learning.png.
 pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
-    let write = |name: &str, body: &dyn Fn(&mut dyn Write) -> io::Result<()>| {
+    each_file(outcome, &mut |name, body| {
         let path = folder.join(name);
         let result = File::create(&path).and_then(|file| {
             let mut file = BufWriter::new(file);
@@ -54,7 +54,31 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
             file.flush()
         });
         result.map_err(|e| FolderError::Io(path, e))
-    };
+    })?;
+    #[cfg(feature = "plot")]
+    chart(outcome).save(&folder.join("learning"))?;
+    Ok(())
+}
+
+/// The text of one of the files that [`write`] writes; none if there is none of that name.
+pub fn text(outcome: &Outcome, wanted: &str) -> Option<String> {
+    let mut text = None;
+    let _: Result<(), io::Error> = each_file(outcome, &mut |name, body| {
+        if name == wanted {
+            let mut bytes = Vec::new();
+            body(&mut bytes)?;
+            text = String::from_utf8(bytes).ok();
+        }
+        Ok(())
+    });
+    text
+}
+
+/// Writes a file.
+type Body<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
+
+/// Hands the name of each file, and what writes it, to `write`.
+fn each_file<E>(outcome: &Outcome, write: &mut dyn FnMut(&str, Body) -> Result<(), E>) -> Result<(), E> {
     write("study.toml", &|f| f.write_all(outcome.study.to_toml().as_bytes()))?;
     write("trace.csv", &|f| trace(outcome, f))?;
     write("clients.csv", &|f| clients(outcome, f))?;
@@ -66,10 +90,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
         outcome.model.to_json(&outcome.fitted, &Background { privacy, closed: outcome.closed.first(), clients });
     write("model.json", &|f| json(&model, f))?;
     write("summary.json", &|f| json(&outcome.to_json(), f))?;
-    write("report.html", &|f| f.write_all(outcome.report().as_bytes()))?;
-    #[cfg(feature = "plot")]
-    chart(outcome).save(&folder.join("learning"))?;
-    Ok(())
+    write("report.html", &|f| f.write_all(outcome.report().as_bytes()))
 }
 
 fn json(value: &serde_json::Value, out: &mut dyn Write) -> io::Result<()> {

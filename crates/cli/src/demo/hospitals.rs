@@ -75,8 +75,8 @@ pub struct Hospital {
     pub key: PathBuf,
     pub data: PathBuf,
     pub state: PathBuf,
-    /// Where its metrics are served.
-    pub metrics: u16,
+    /// Where its page is served.
+    pub page: u16,
 }
 
 /// Writes keys, data and study into `folder`.
@@ -96,12 +96,12 @@ pub fn make(folder: &Path) -> Result<(PathBuf, Vec<Hospital>), Failure> {
         let free = |e| Failure::machine(format!("no free port on 127.0.0.1 ({e})"));
         let (udp, tcp) =
             (UdpSocket::bind("127.0.0.1:0").map_err(free)?, TcpListener::bind("127.0.0.1:0").map_err(free)?);
-        let (port, metrics) = (udp.local_addr().map_err(free)?.port(), tcp.local_addr().map_err(free)?.port());
+        let (port, page) = (udp.local_addr().map_err(free)?.port(), tcp.local_addr().map_err(free)?.port());
         held.push((udp, tcp));
         let _ = write!(study, "\n[client.{name}]\nid = \"{id}\"\naddress = \"127.0.0.1:{port}\"\n");
         let data = folder.join("data").join(format!("{name}.csv"));
         write_file(&data, &patients(index))?;
-        hospitals.push(Hospital { name, key, data, state: folder.join("state").join(name), metrics });
+        hospitals.push(Hospital { name, key, data, state: folder.join("state").join(name), page });
     }
     let path = folder.join("study.toml");
     write_file(&path, &study)?;

@@ -79,8 +79,8 @@ pub struct Config {
     pub metrics: Arc<Metrics>,
     /// Rings when the disk does not answer.
     pub alarm: Arc<Alarm>,
-    /// Where to serve metrics, if anywhere.
-    pub serve: Option<SocketAddr>,
+    /// Whether to end at a signal.
+    pub takes_signals: bool,
     /// Whether to end when standard input does.
     pub until_input_ends: bool,
 }
@@ -98,9 +98,12 @@ pub fn start(config: Config) -> Result<(Network, IrohTransport, mpsc::Receiver<I
             let _ = to_node.blocking_send(Input::Interrupt);
         });
     }
+    // Whoever listens to the thread that starts the peer listens to this one too.
+    let log = tracing::dispatcher::get_default(Clone::clone);
     let thread = std::thread::Builder::new()
         .name("network".into())
         .spawn(move || {
+            let _log = tracing::dispatcher::set_default(&log);
             let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
                 Err(e) => return drop(ready.send(Err(NetworkError::Thread(e)))),
@@ -108,12 +111,12 @@ pub fn start(config: Config) -> Result<(Network, IrohTransport, mpsc::Receiver<I
             runtime.block_on(async {
                 match bind(&config).await {
                     Err(e) => drop(ready.send(Err(e))),
-                    Ok((endpoint, metrics)) => {
+                    Ok(endpoint) => {
                         let _ = ready.send(Ok(endpoint.bound_sockets()));
                         let gate = Gate::new(&config.roster);
                         let hub =
                             Hub { endpoint, config, to_node, next: AtomicU64::new(0), refused: Mutex::default(), gate };
-                        hub.run(dials, metrics).await;
+                        hub.run(dials).await;
                     }
                 }
             });
@@ -123,14 +126,7 @@ pub fn start(config: Config) -> Result<(Network, IrohTransport, mpsc::Receiver<I
     Ok((Network { thread, address }, IrohTransport::new(dial), from_network))
 }
 
-async fn bind(config: &Config) -> Result<(Endpoint, Option<tokio::net::TcpListener>), NetworkError> {
-    let metrics = match config.serve {
-        None => None,
-        Some(address) => {
-            let bound = tokio::net::TcpListener::bind(address).await;
-            Some(bound.map_err(|source| NetworkError::Metrics { address, source })?)
-        }
-    };
+async fn bind(config: &Config) -> Result<Endpoint, NetworkError> {
     let window = (4 * config.limits.longest()).clamp(1 << 18, 1 << 30) as u32;
     let window = VarInt::from_u32(window);
     let transport = QuicTransportConfig::builder()
@@ -156,8 +152,7 @@ async fn bind(config: &Config) -> Result<(Endpoint, Option<tokio::net::TcpListen
         .bind_addr(config.listen)
         .map_err(|e| NetworkError::ListenAddress { address: config.listen, source: e.into() })?;
     let bound = builder.bind().await;
-    let endpoint = bound.map_err(|e| NetworkError::Listen { address: config.listen, source: e.into() })?;
-    Ok((endpoint, metrics))
+    bound.map_err(|e| NetworkError::Listen { address: config.listen, source: e.into() })
 }
 
 struct Hub {
@@ -171,13 +166,12 @@ struct Hub {
 
 impl Hub {
     /// Accepts and dials until the node drops its transport, then closes what is open.
-    async fn run(self, mut dials: mpsc::UnboundedReceiver<u32>, metrics: Option<tokio::net::TcpListener>) {
+    async fn run(self, mut dials: mpsc::UnboundedReceiver<u32>) {
         let hub = Arc::new(self);
         let mut links = tokio::task::JoinSet::new();
-        if let Some(listener) = metrics {
-            tokio::spawn(crate::metrics::serve(listener, hub.config.metrics.clone()));
+        if hub.config.takes_signals {
+            tokio::spawn(interrupts(hub.to_node.clone()));
         }
-        tokio::spawn(interrupts(hub.to_node.clone()));
         loop {
             tokio::select! {
                 incoming = hub.endpoint.accept() => {
