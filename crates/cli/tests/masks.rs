@@ -5,18 +5,9 @@ mod consortium;
 use consortium::{Consortium, Ended, distance, errors, numbers, simulate, undertone, until, wait};
 use serde_json::Value;
 
-/// Peers of which at most one is assumed to collude; masks, and a part of the budget for private means and spreads.
-fn masked(count: usize, rounds: u32, noise: &str) -> Consortium {
-    let consortium = Consortium::new(count, rounds, "kind = \"ring\"", noise);
-    let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
-    let study = study.replace("clip = 0.5\n", "clip = 0.5\ncolluders = 1\ntheta = 0.9\nstandardise = 0.2\n");
-    std::fs::write(consortium.path("study.toml"), study).unwrap();
-    consortium
-}
-
 #[test]
 fn rehearsing_peers_and_simulator_agree_to_the_last_bit_with_masks() {
-    let consortium = masked(4, 60, "fast");
+    let consortium = Consortium::masked(4, 60, "fast");
     let expected = simulate(&consortium, &[], "simulated");
     wait(&consortium, &mut consortium.spawn_all(&["--rehearsal", "--no-sync"]));
     for k in 0..4 {
@@ -30,7 +21,7 @@ fn rehearsing_peers_and_simulator_agree_to_the_last_bit_with_masks() {
 /// limited.
 #[test]
 fn masks_cancel_between_processes_and_both_epsilons_are_stated() {
-    let consortium = masked(4, 800, "secure");
+    let consortium = Consortium::masked(4, 800, "secure");
     let refused = consortium.command(0).args(["--max-epsilon-alone", "4"]).ended();
     assert_eq!(refused.status.code(), Some(2));
     let text = errors(&refused);
@@ -114,7 +105,7 @@ fn trust_is_checked_and_accounted_for_on_the_command_line() {
     assert!(account(&["--clients", "5", "--colluders", "4"]).unwrap_err().contains("at most 3"));
     assert!(account(&["--clients", "5", "--colluders", "1", "--theta", "0.1"]).unwrap_err().contains("--theta = 0.1"));
     assert!(account(&["--colluders", "1"]).is_err());
-    let consortium = masked(4, 30, "secure");
+    let consortium = Consortium::masked(4, 30, "secure");
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
     std::fs::write(consortium.path("study.toml"), study.replace("colluders = 1", "colluders = 3")).unwrap();
     let refused = consortium.command(0).ended();
@@ -129,7 +120,7 @@ fn trust_is_checked_and_accounted_for_on_the_command_line() {
 /// Parties who do not trust alike do not start.
 #[test]
 fn different_trust_is_a_different_study() {
-    let consortium = masked(2, 30, "fast");
+    let consortium = Consortium::masked(2, 30, "fast");
     let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap().replace("standardise = 0.2\n", "");
     let study = study.replace("colluders = 1", "colluders = 0").replace("theta = 0.9", "theta = 0.8");
     std::fs::write(consortium.path("study.toml"), &study).unwrap();

@@ -351,7 +351,7 @@ fn a_start_that_fails_can_be_repeated() {
     let address = taken.local_addr().unwrap().to_string();
     let output = consortium.command(0).args(["--metrics", &address]).ended();
     assert_eq!(output.status.code(), Some(1));
-    assert!(errors(&output).contains(&format!("--metrics {address}")), "{}", errors(&output));
+    assert!(errors(&output).contains(&format!("http://{address}: cannot be served there")), "{}", errors(&output));
     wait(&consortium, &mut consortium.spawn_all(&[]));
 }
 

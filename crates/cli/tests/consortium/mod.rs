@@ -81,6 +81,15 @@ impl Consortium {
         Self { folder, names, metrics, rounds }
     }
 
+    /// Peers of which at most one is assumed to collude; masks, and a part of the budget for private means and spreads.
+    pub fn masked(count: usize, rounds: u32, noise: &str) -> Self {
+        let consortium = Self::new(count, rounds, "kind = \"ring\"", noise);
+        let study = std::fs::read_to_string(consortium.path("study.toml")).unwrap();
+        let study = study.replace("clip = 0.5\n", "clip = 0.5\ncolluders = 1\ntheta = 0.9\nstandardise = 0.2\n");
+        std::fs::write(consortium.path("study.toml"), study).unwrap();
+        consortium
+    }
+
     /// Peers with ten records each whose features are all zero, one round, and as many features as asked for: the loss
     /// gradient is zero, and what is released is noise alone.
     pub fn of_noise(count: usize, features: usize) -> Self {

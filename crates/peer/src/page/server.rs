@@ -17,7 +17,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -29,6 +29,8 @@ use crate::metrics::Metrics;
 
 /// Connections at a time; the next ones are told to come back later.
 const MOST: usize = 128;
+/// Clients that are being told so at a time; further ones are told nothing.
+const MOST_TOLD: usize = 64;
 /// How long a client may take to ask, and to read an answer that ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may leave a message of the stream unread. Messages come at least every `QUIET`.
@@ -145,7 +147,7 @@ struct Hall {
 
 /// Accepts connections until the server ends.
 async fn accept(listener: TcpListener, hall: Arc<Hall>, mut ended: oneshot::Receiver<()>) {
-    let seats = Arc::new(Semaphore::new(MOST));
+    let (seats, door) = (Arc::new(Semaphore::new(MOST)), Arc::new(Semaphore::new(MOST_TOLD)));
     let (farewell, leaving) = watch::channel(false);
     let mut connections = JoinSet::new();
     loop {
@@ -158,7 +160,11 @@ async fn accept(listener: TcpListener, hall: Arc<Hall>, mut ended: oneshot::Rece
             (Ok((stream, _)), Ok(seat)) => {
                 connections.spawn(converse(stream, hall.clone(), leaving.clone(), seat, PATIENCE));
             }
-            (Ok((stream, _)), Err(_)) => turn_away(stream).await,
+            (Ok((stream, _)), Err(_)) => {
+                if let Ok(place) = door.clone().try_acquire_owned() {
+                    connections.spawn(turn_away(stream, place));
+                }
+            }
             // For example, no file descriptors are left: try again a little later.
             (Err(_), _) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
@@ -167,14 +173,22 @@ async fn accept(listener: TcpListener, hall: Arc<Hall>, mut ended: oneshot::Rece
     let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Tells a client that there are too many. What does not fit into the socket's buffer at once is not said.
-async fn turn_away(mut stream: TcpStream) {
+/// Tells a client that there are too many.
+async fn turn_away(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
     let body = "too many connections; close some, or try again later\n";
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nretry-after: 5\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
-    let _ = timeout(Duration::from_millis(10), stream.write_all(answer.as_bytes())).await;
+    let tell = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What is closed with a request unread is reset, and the client does not see the answer.
+        let mut unread = [0; 4096];
+        while stream.read(&mut unread).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _ = timeout(FAREWELL, tell).await;
 }
 
 /// One connection, which carries one request.
@@ -391,5 +405,35 @@ impl Body for Answer {
             Answer::Whole(body) => hyper::body::SizeHint::with_exact(body.as_ref().map_or(0, |b| b.len() as u64)),
             Answer::Stream(_) => hyper::body::SizeHint::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a page answers to these bytes with so much patience, until it closes the connection.
+    async fn exchange(request: &str, patience: Duration) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let site = Site { page: Some(Arc::new(Feed::new("{}".into()))), ..Site::default() };
+        let hall = Arc::new(Hall { site, access: Access::Anybody, port: 0 });
+        let (_farewell, leaving) = watch::channel(false);
+        let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        tokio::spawn(converse(stream, hall, leaving, seat, patience));
+        client.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_no_request_is_cut_off() {
+        let started = Instant::now();
+        for request in ["", "GET / HTTP/1.1\r\n"] {
+            assert_eq!(exchange(request, Duration::from_millis(50)).await, "");
+        }
+        assert!(started.elapsed() < PATIENCE);
     }
 }
