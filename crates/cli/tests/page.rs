@@ -99,6 +99,9 @@ fn shows_only(state: &Value) {
         "algorithm colluders connections delta edges hash loss name parties protected rounds target"
     );
     assert_eq!(keys(&state["neighbours"][0]), "party since state");
+    assert_eq!(keys(&state["coefficients"][0]), "name value");
+    assert_eq!(keys(&state["budget"]), "agreed all_studies alone alone_agreed spent");
+    assert_eq!(state["curve"][0].as_array().unwrap().len(), 3);
 }
 
 #[test]
