@@ -77,9 +77,12 @@ pub(crate) struct Board {
     stage: &'static str,
     sight: Option<Sight>,
     neighbours: BTreeMap<u32, Neighbour>,
-    /// Neighbours of the study whose edge was dropped.
+    /// Neighbours in the study, those whose edge was dropped among them.
     all_neighbours: Vec<u32>,
     stuck: Vec<u32>,
+    /// What the last releases of the stage are, in words.
+    makes: &'static str,
+    is_agreed: bool,
     curve: Curve,
     /// The newest release: its round, its values, and how far it is from the one before.
     release: Option<(u32, Vec<f64>, Option<f64>)>,
@@ -106,6 +109,8 @@ impl Board {
             neighbours: BTreeMap::new(),
             all_neighbours: Vec::new(),
             stuck: Vec::new(),
+            makes: "model",
+            is_agreed: false,
             curve: Curve::default(),
             release: None,
             coefficients: json!([]),
@@ -136,9 +141,18 @@ impl Board {
             (false, false) => "moments",
         };
         (self.curve, self.release, self.paces) = (Curve::default(), None, VecDeque::new());
+        self.makes = match self.stage {
+            "moments" => "means and spreads of the columns",
+            "closing" => "closing numbers",
+            _ => "model",
+        };
+        // A stage begins with new connections, which nobody has lost.
+        self.neighbours.clear();
+        self.is_agreed = false;
         let words = match (self.stage, new_ledger, round) {
             ("moments", ..) => "Started with the private standardisation of the columns.".to_string(),
             ("closing", ..) => "The closing release begins.".into(),
+            (_, false, 0) if whole.moments().is_some() => "The columns are standardised. The rounds begin.".into(),
             (_, true, _) => "Started with a new ledger: these records have spent nothing so far.".into(),
             (_, _, 0) => "Started.".into(),
             _ => {
@@ -231,6 +245,8 @@ impl Board {
         Some(match news {
             News::Greeted(id) if was_here(id) => ("info", format!("{} came back.", name(id))),
             News::Greeted(id) => ("info", format!("Connected to {}.", name(id))),
+            // Whoever has ended what is agreed on leaves.
+            News::Lost(..) if self.is_agreed => return None,
             News::Lost(id, reason) => ("warning", format!("The connection to {} was lost: {reason}.", name(id))),
             News::Waiting(id) => ("warning", format!("Waiting for {}.", name(id))),
             News::Stuck(id) => {
@@ -258,13 +274,25 @@ impl Board {
             News::Missing(ids) => {
                 ("info", format!("All rounds are done. The last releases of {} are awaited.", names(ids)))
             }
-            News::Voted => ("info", "Signed which last releases make the model.".into()),
-            News::Agreed(ids) if ids.is_empty() => {
-                ("info", "The model is agreed on: the last releases of all parties.".into())
+            News::Voted => ("info", format!("Signed which last releases make the {}.", self.makes)),
+            News::Agreed(ids) => {
+                self.is_agreed = true;
+                match ids.is_empty() {
+                    true => {
+                        ("info", format!("The last releases of all parties make the {}; this is agreed.", self.makes))
+                    }
+                    false => (
+                        "warning",
+                        format!(
+                            "The last releases make the {}, without those of {}; this is agreed.",
+                            self.makes,
+                            names(ids)
+                        ),
+                    ),
+                }
             }
-            News::Agreed(ids) => ("warning", format!("The model is agreed on, without {}.", names(ids))),
             News::GaveUp(_) => {
-                ("error", "Too few parties have signed the same last releases: there is no model.".into())
+                ("error", format!("Too few parties have signed the same last releases: there is no {}.", self.makes))
             }
             News::Serving(ids) => ("info", format!("Finished here. Staying online for {}.", names(ids))),
             News::Round(_) => return None,
