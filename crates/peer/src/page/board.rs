@@ -1,6 +1,6 @@
 //! What a peer's page shows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -80,6 +80,8 @@ pub(crate) struct Board {
     /// Neighbours in the study, those whose edge was dropped among them.
     all_neighbours: Vec<u32>,
     stuck: Vec<u32>,
+    /// Neighbours that were connected in this stage.
+    met: BTreeSet<u32>,
     /// What the last releases of the stage are, in words.
     makes: &'static str,
     is_agreed: bool,
@@ -109,6 +111,7 @@ impl Board {
             neighbours: BTreeMap::new(),
             all_neighbours: Vec::new(),
             stuck: Vec::new(),
+            met: BTreeSet::new(),
             makes: "model",
             is_agreed: false,
             curve: Curve::default(),
@@ -148,6 +151,7 @@ impl Board {
         };
         // A stage begins with new connections, which nobody has lost.
         self.neighbours.clear();
+        self.met.clear();
         self.is_agreed = false;
         let words = match (self.stage, new_ledger, round) {
             ("moments", ..) => "Started with the private standardisation of the columns.".to_string(),
@@ -241,10 +245,15 @@ impl Board {
     fn told(&mut self, news: &News) -> Option<(&'static str, String)> {
         let name = |id: &u32| self.names.get(*id as usize).cloned().unwrap_or_else(|| format!("party {id}"));
         let names = |ids: &[u32]| ids.iter().map(name).collect::<Vec<_>>().join(", ");
-        let was_here = |id: &u32| self.neighbours.contains_key(id);
         Some(match news {
-            News::Greeted(id) if was_here(id) => ("info", format!("{} came back.", name(id))),
-            News::Greeted(id) => ("info", format!("Connected to {}.", name(id))),
+            News::Greeted(id) => {
+                let words = match self.met.contains(id) {
+                    true => format!("{} came back.", name(id)),
+                    false => format!("Connected to {}.", name(id)),
+                };
+                self.met.insert(*id);
+                ("info", words)
+            }
             // Whoever has ended what is agreed on leaves.
             News::Lost(..) if self.is_agreed => return None,
             News::Lost(id, reason) => ("warning", format!("The connection to {} was lost: {reason}.", name(id))),
