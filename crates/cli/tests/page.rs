@@ -45,10 +45,13 @@ fn epsilon(value: &Value) -> f64 {
 #[test]
 fn a_page_shows_rounds_neighbours_and_both_epsilons() {
     let consortium = Consortium::masked(4, 300, "secure");
-    let address = free_address();
+    // One server has both.
+    let address = consortium.metrics[0];
     let mut children: Vec<_> = (1..4).map(|k| consortium.spawn(k, &[])).collect();
     children.push(consortium.spawn(0, &["--page", &address.to_string(), "--pace", "5ms"]));
-    let states: Vec<Value> = Events::open(address).collect();
+    let events = Events::open(address);
+    until("metrics", || consortium.round(0).is_some());
+    let states: Vec<Value> = events.collect();
     wait(&consortium, &mut children);
     let last = states.last().unwrap();
     assert_eq!((&last["stage"], &last["result"]["ok"]), (&"finished".into(), &true.into()), "{last}");

@@ -187,7 +187,8 @@ fn serve(
     observe: &mut dyn FnMut(Update),
 ) -> Result<Vec<Server>, PeerError> {
     let mut servers = Vec::new();
-    if let Some(address) = options.metrics {
+    // The page's server has the metrics too.
+    if let Some(address) = options.metrics.filter(|_| options.metrics != options.page) {
         servers.push(Server::start(address, Site { metrics: Some(metrics.clone()), ..Site::default() })?);
     }
     if let (Some(address), Some(board)) = (options.page, board) {

@@ -44,7 +44,8 @@ pub fn free_address() -> SocketAddr {
 pub struct Consortium {
     pub folder: tempfile::TempDir,
     pub names: Vec<String>,
-    metrics: Vec<SocketAddr>,
+    /// Where each peer serves its metrics.
+    pub metrics: Vec<SocketAddr>,
     pub rounds: u32,
 }
 
