@@ -37,6 +37,7 @@ mod network;
 pub mod page;
 mod results;
 pub mod run;
+mod stage;
 pub mod state;
 mod update;
 
