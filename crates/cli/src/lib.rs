@@ -36,6 +36,7 @@ use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub use new::EXAMPLE;
 use undertone_core::watch::Watch;
+use undertone_report::digits;
 
 /// Private learning among peers, without a server.
 ///
@@ -196,24 +197,6 @@ fn planning<T>(work: impl FnOnce(&dyn Watch) -> T) -> T {
 fn free_folder(name: &str) -> PathBuf {
     let names = std::iter::once(name.to_string()).chain((2..).map(|i| format!("{name}-{i}")));
     names.map(PathBuf::from).find(|path| !path.exists()).expect("the numbers do not end")
-}
-
-/// Seven significant digits, rounded up or down, always conservatively.
-fn digits(value: f64, up: bool) -> String {
-    if value == 0.0 || !value.is_finite() {
-        return value.to_string();
-    }
-    let exponent = value.abs().log10().floor() as i32;
-    // Printed with an exponent and read back, a number is exactly what it shows.
-    let shown: f64 = format!("{value:.6e}").parse().unwrap_or(value);
-    let unit: f64 = format!("1e{}", exponent - 6).parse().unwrap_or(0.0);
-    let safe = match up {
-        true if shown < value => shown + unit,
-        false if shown > value => shown - unit,
-        _ => shown,
-    };
-    let decimals = (6 - exponent).max(0) as usize;
-    if (-5..7).contains(&exponent) { format!("{safe:.decimals$}") } else { format!("{safe:.6e}") }
 }
 
 /// Four significant digits.

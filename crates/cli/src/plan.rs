@@ -1,13 +1,15 @@
 //! `undertone plan`: the cost and the expected error of a study, without reading any records.
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use undertone_core::closing::normal_range;
 use undertone_core::study::{Study, StudySpec};
-use undertone_plan::{self as plan, Plan, Regret, Row, TrustRow};
+use undertone_core::watch::Share;
+use undertone_plan::{self as plan, Outlook, Plan, Row, TrustRow};
+use undertone_report::bytes;
 use undertone_sim::burden::burden;
 
 use crate::{Failure, digits, planning, print, study};
@@ -26,8 +28,12 @@ pub struct Arguments {
     set: Vec<String>,
 
     /// Leave out what trust is worth, which takes most of the time of a study with privacy.colluders
-    #[arg(long)]
+    #[arg(long, conflicts_with = "page")]
     quick: bool,
+
+    /// Also write a page for those who decide: what to expect with more or less epsilon, parties, records and trust
+    #[arg(long, value_name = "FILE.html")]
+    page: Option<PathBuf>,
 
     /// Print the plan as JSON
     #[arg(long)]
@@ -40,6 +46,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if out.exists() {
         return Err(Failure::input(format!("{}: there is already a file; choose another name", out.display())));
     }
+    if let Some(page) = &arguments.page {
+        check_free(page, &out)?;
+    }
     let data = document.spec().map_err(Failure::input)?.data;
     // Whoever plans need not have the data.
     if let Some(path) = study::own_path(Some(&arguments.study), &data).filter(|path| path.exists()) {
@@ -49,18 +58,71 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let spec = document.spec().map_err(Failure::input)?;
     let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
     let planned = planning(|watch| {
-        let plan = plan::plan_document(&document, watch)?;
-        let trust = if masked && !arguments.quick { plan::trust(&spec, &plan, watch)? } else { Vec::new() };
-        Ok((plan, trust))
+        let first = if arguments.page.is_some() { 0.3 } else { 1.0 };
+        let plan = plan::plan_document(&document, &Share { whole: watch, from: 0.0, to: first })?;
+        let rest = Share { whole: watch, from: first, to: 1.0 };
+        let outlook = arguments.page.is_some().then(|| plan::outlook(&spec, &plan, &rest)).transpose()?;
+        let trust = match &outlook {
+            _ if !masked || arguments.quick => Vec::new(),
+            Some(outlook) => outlook.trust.clone(),
+            None => plan::trust(&spec, &plan, watch)?,
+        };
+        Ok((plan, trust, outlook))
     });
-    let (plan, trust) = planned.map_err(study::failed)?;
-    let failed = |e: std::io::Error| match e.kind() {
-        ErrorKind::AlreadyExists => Failure::input(format!("{}: there is already a file", out.display())),
-        _ => Failure::input(format!("{}: cannot be written ({e}); check the folder", out.display())),
-    };
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(failed)?;
-    file.write_all(found_from_anywhere(&plan.recommended().study, arguments)?.to_toml().as_bytes()).map_err(failed)?;
-    print(&if arguments.json { json(&plan, &trust, &out) } else { report(&plan, &trust, &out) })
+    let (plan, trust, outlook) = planned.map_err(study::failed)?;
+    let study = found_from_anywhere(&plan.recommended().study, arguments)?.to_toml();
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(|e| unwritten(&out, e))?;
+    file.write_all(study.as_bytes()).map_err(|e| unwritten(&out, e))?;
+    let page = arguments.page.as_deref().zip(outlook.as_ref());
+    if let Some((path, outlook)) = page {
+        write_whole(path, &plan::page(&plan, outlook)).map_err(|e| unwritten(path, e))?;
+    }
+    print(&if arguments.json { json(&plan, &trust, &out, page) } else { report(&plan, &trust, &out, page) })
+}
+
+fn unwritten(path: &Path, error: io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::AlreadyExists => Failure::input(format!("{}: there is already a file", path.display())),
+        _ => Failure::input(format!("{}: cannot be written ({error}); check the folder", path.display())),
+    }
+}
+
+/// Whether a page can be written to a place, as far as that can be known before it is made, which takes a while.
+fn check_free(page: &Path, out: &Path) -> Result<(), Failure> {
+    let refuse = |reason: &str| Err(Failure::input(format!("{}: {reason}", page.display())));
+    let folder = page.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match () {
+        // A link that leads nowhere is a file too.
+        () if page.symlink_metadata().is_ok() => refuse("there is already a file; choose another name"),
+        () if page.file_name().is_none() => refuse("is no name of a file; write one such as plan.html"),
+        () if !folder.is_dir() => {
+            refuse("cannot be written, because there is no such folder; make it, or choose another")
+        }
+        () if std::path::absolute(page).ok() == std::path::absolute(out).ok() => {
+            refuse("is where the recommended study goes; choose another name")
+        }
+        () => Ok(()),
+    }
+}
+
+/// Writes a new file so that a reader sees all of it or nothing, and nothing that is there is replaced.
+fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".new");
+    let new = path.with_file_name(name);
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
+        // Between this look and the next line nobody is expected: the name was free before planning began.
+        match path.symlink_metadata() {
+            Ok(_) => Err(ErrorKind::AlreadyExists.into()),
+            Err(_) => fs::rename(&new, path),
+        }
+    });
+    if written.is_err() {
+        // What is left of it helps nobody; the first error is the one to tell.
+        let _ = fs::remove_file(&new);
+    }
+    written
 }
 
 /// A study that is written elsewhere must still find its data.
@@ -80,7 +142,7 @@ fn free_file(study: &Path) -> PathBuf {
     names.map(|name| folder.join(name)).find(|path| !path.exists()).expect("the numbers do not end")
 }
 
-fn report(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
+fn report(plan: &Plan, trust: &[TrustRow], out: &Path, page: Option<(&Path, &Outlook)>) -> String {
     let study = &plan.recommended().study;
     let (clients, features) = (plan.graph.clients(), study.features());
     let degrees: Vec<usize> = (0..clients).map(|k| plan.graph.degree(k)).collect();
@@ -154,6 +216,10 @@ fn report(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
     }
     text += &noise(plan, plan.recommended());
     let _ = write!(text, "\nwritten to {}: the study with {}", out.display(), plan.recommended().algorithm);
+    if let Some((page, _)) = page {
+        let _ =
+            write!(text, "\nwritten to {}: what to expect, for those who decide; open it in a browser", page.display());
+    }
     text
 }
 
@@ -178,16 +244,14 @@ fn intervals(study: &Study, clients: usize) -> String {
 
 /// What to expect of each algorithm, in words and numbers.
 fn expectation(plan: &Plan) -> String {
-    let Regret { q10, median, q90, .. } = plan.recommended().regret;
+    let regret = plan.recommended().regret;
+    let [worse, typical, better] = regret.skills();
     let mut text = format!(
-        "\nexpected skill {} to {}, typically {}: the part of what pooled data would teach that this study will learn\n\
+        "\nexpected skill {worse} to {better}, typically {typical}: the part of what pooled data would teach that this study will learn\n\
          (1: as good as a model from pooled data without privacy; 0: no better than the mean of the target). {}\n\n\
          {}on new records of {} made-up data sets of this shape that no parameter was chosen on, one in ten below the first and above the last:\n\n\
          \x20                                 skill\n",
-        skill(q90),
-        skill(q10),
-        skill(median),
-        verdict(median, q90),
+        regret.verdict(),
         match plan.losses {
             0 => "",
             _ => "planned for clients that are lost: they are in every second set below\n",
@@ -195,16 +259,9 @@ fn expectation(plan: &Plan) -> String {
         plan.sets()
     );
     for row in &plan.rows {
-        let Regret { q10, median, q90, .. } = row.regret;
-        let _ = writeln!(
-            text,
-            "{:31} {:>5} {:>5} {:>5}   {}",
-            title(row),
-            skill(q90),
-            skill(median),
-            skill(q10),
-            row.parameters.text()
-        );
+        let [worse, typical, better] = row.regret.skills();
+        let parameters = row.parameters.text();
+        let _ = writeln!(text, "{:31} {worse:>5} {typical:>5} {better:>5}   {parameters}", row.title());
     }
     text
 }
@@ -226,50 +283,18 @@ fn worth(plan: &Plan, rows: &[TrustRow]) -> String {
         }
     );
     let stated = plan.recommended().study.privacy().and_then(|privacy| privacy.colluders());
-    for TrustRow { colluders, regret: Regret { q10, median, q90, .. }, epsilon_alone } in rows {
+    for TrustRow { colluders, regret, epsilon_alone } in rows {
+        let [worse, typical, better] = regret.skills();
         let who = colluders.map_or("all".into(), |q| q.to_string());
         let _ = writeln!(
             text,
-            "{who:<15}{:>5} {:>5} {:>5}   {:<14} {}{}",
-            skill(*q90),
-            skill(*median),
-            skill(*q10),
-            format!("{median:.4}"),
+            "{who:<15}{worse:>5} {typical:>5} {better:>5}   {:<14} {}{}",
+            format!("{:.4}", regret.median),
             epsilon_alone.map_or("without bound".into(), |epsilon| digits(epsilon, true)),
             if *colluders == stated { "   this study" } else { "" }
         );
     }
     text
-}
-
-/// An algorithm, and whether columns are standardised privately before it.
-fn title(row: &Row) -> String {
-    match row.study.spec().privacy.and_then(|privacy| privacy.standardise) {
-        Some(share) => format!("{}, standardised {share}", row.algorithm),
-        None => row.algorithm.into(),
-    }
-}
-
-/// One less a regret, with two digits; a model can be far worse than the mean, and how far does not matter.
-fn skill(regret: f64) -> String {
-    let skill = 1.0 - regret;
-    if skill < -1.0 { "<-1".into() } else { format!("{skill:.2}") }
-}
-
-/// What that means.
-fn verdict(median: f64, worse: f64) -> &'static str {
-    match (median, worse) {
-        (..=0.1, ..=0.3) => "Privacy costs little here.",
-        (..=0.4, ..=0.8) => "The model will be useful, and less precise than one from pooled data.",
-        (..=0.8, _) => {
-            "The model may be useful or not: more records, a larger epsilon, fewer features or typical values of the columns \
-             would help."
-        }
-        _ => {
-            "Do not expect a useful model: more records, a larger epsilon, fewer features or typical values of the columns would \
-             help."
-        }
-    }
 }
 
 /// Budget and noise of a few rounds.
@@ -295,17 +320,13 @@ fn noise(plan: &Plan, row: &Row) -> String {
     text
 }
 
-fn bytes(count: usize) -> String {
-    match count {
-        0..10_000 => format!("{count} bytes"),
-        10_000..10_000_000 => format!("{:.0} kB", count as f64 / 1e3),
-        _ => format!("{:.0} MB", count as f64 / 1e6),
-    }
-}
-
-/// The plan as JSON, with the place of the study.
-fn json(plan: &Plan, trust: &[TrustRow], out: &Path) -> String {
+/// The plan as JSON, with the places of the study and of the page, and the numbers of the page.
+fn json(plan: &Plan, trust: &[TrustRow], out: &Path, page: Option<(&Path, &Outlook)>) -> String {
     let mut json = plan::to_json(plan, trust);
     json["study"] = out.display().to_string().into();
+    if let Some((page, outlook)) = page {
+        json["page"] = page.display().to_string().into();
+        json["outlook"] = outlook.to_json();
+    }
     json.to_string()
 }

@@ -114,3 +114,57 @@ fn plans_are_written_beside_the_study_and_over_nothing() {
     let output = undertone().args(["plan", "missing.toml"]).ended();
     assert!(errors(&output).contains("check the path"));
 }
+
+#[test]
+fn a_page_is_made_of_the_numbers_in_the_json_and_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let study = "rounds = 6\nalgorithm = \"auto\"\nproblem = { loss = \"squared\" }\ngraph = { kind = \"ring\" }\n\
+                 data = { source = \"synthetic\", clients = 4, records = 30, features = 2 }\n\
+                 privacy = { epsilon = 3, delta = 1e-5, colluders = 1 }\n";
+    std::fs::write(folder.path().join("study.toml"), study).unwrap();
+    let plan = |threads: &str, more: &[&str]| {
+        let mut command = undertone();
+        command.current_dir(folder.path()).env("RAYON_NUM_THREADS", threads);
+        command.args(["plan", "study.toml"]).args(more).ended()
+    };
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let output = plan("2", &["--page", "plan.html", "--json"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let page = read("plan.html");
+    assert_eq!(json["page"], "plan.html");
+    for curve in ["epsilon", "clients", "records"] {
+        let points = json["outlook"][curve]["points"].as_array().unwrap();
+        let own: Vec<_> = points.iter().filter(|point| point["recommended"] == true).collect();
+        assert!(own.len() == 1 && own[0]["skill"] == json["algorithms"][0]["skill"], "{curve}: {points:?}");
+        for point in points {
+            let typical = format!("{:.2}", point["skill"]["median"].as_f64().unwrap());
+            assert!(page.contains(&format!("<td class=n>{typical}")), "{curve}: {point}");
+        }
+    }
+    assert_eq!(json["outlook"]["trust"]["points"], json["trust"]);
+    // The same bytes on one thread, and the study that is planned is the same with a page and without.
+    let output = plan("1", &["--page", "again.html"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("written to again.html"), "{}", errors(&output));
+    assert!(read("again.html") == page && read("planned.toml") == read("planned-2.toml"));
+    assert!(plan("2", &[]).status.success() && read("planned-3.toml") == read("planned.toml"));
+    // What cannot be written is said before anything is planned.
+    for (more, word) in [
+        (&["--page", "plan.html"][..], "plan.html: there is already a file; choose another name"),
+        (&["--page", "nowhere/plan.html"], "nowhere/plan.html: cannot be written, because there is no such folder"),
+        (&["--page", "."], "there is already a file"),
+        (&["--page", "x.toml", "--out", "./x.toml"], "is where the recommended study goes"),
+        (&["--page", "x.html", "--quick"], "cannot be used with"),
+    ] {
+        let output = plan("2", more);
+        let told = errors(&output);
+        assert!(told.contains(word) && !told.contains("planning"), "{more:?}: {told}");
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+    }
+    assert_eq!(read("plan.html"), page);
+    let names =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    assert_eq!(names, ["again.html", "plan.html", "planned-2.toml", "planned-3.toml", "planned.toml", "study.toml"]);
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Plan, Regret, Row, TrustRow};
+use crate::{Curve, Outlook, Plan, Point, Regret, Row, TrustRow};
 
 /// The plan and what trust is worth, as JSON.
 pub fn to_json(plan: &Plan, trust: &[TrustRow]) -> Value {
@@ -12,22 +12,13 @@ pub fn to_json(plan: &Plan, trust: &[TrustRow]) -> Value {
             noise.iter().map(|r| json!({"round": r.round, "phi": r.phi, "sigma": r.sigma, "masks": r.masks})).collect();
         let parameters: serde_json::Map<_, _> =
             row.parameters.0.iter().map(|(dial, value)| (dial.key(), value.to_string().into())).collect();
-        let Regret { q10, median, q90, .. } = row.regret;
         json!({
             "algorithm": row.algorithm,
             "standardise": row.study.spec().privacy.and_then(|privacy| privacy.standardise),
-            "regret": { "q10": q10, "median": median, "q90": q90 },
-            "skill": { "q10": 1.0 - q90, "median": 1.0 - median, "q90": 1.0 - q10 },
+            "regret": regret(&row.regret),
+            "skill": skill(&row.regret),
             "parameters": parameters,
             "noised_rounds": rounds,
-        })
-    };
-    let of_trust = |row: &TrustRow| {
-        let Regret { q10, median, q90, .. } = row.regret;
-        json!({
-            "colluders": row.colluders,
-            "regret": { "q10": q10, "median": median, "q90": q90 },
-            "epsilon_if_all_others_collude": row.epsilon_alone,
         })
     };
     let s = plan.spectrum;
@@ -51,4 +42,34 @@ pub fn to_json(plan: &Plan, trust: &[TrustRow]) -> Value {
         "epsilon_if_all_others_collude": plan.epsilon_alone(),
         "toml": plan.recommended().study.to_toml(),
     })
+}
+
+fn regret(Regret { q10, median, q90, .. }: &Regret) -> Value {
+    json!({ "q10": q10, "median": median, "q90": q90 })
+}
+
+fn skill(Regret { q10, median, q90, .. }: &Regret) -> Value {
+    json!({ "q10": 1.0 - q90, "median": 1.0 - median, "q90": 1.0 - q10 })
+}
+
+fn of_trust(row: &TrustRow) -> Value {
+    json!({
+        "colluders": row.colluders,
+        "regret": regret(&row.regret),
+        "epsilon_if_all_others_collude": row.epsilon_alone,
+    })
+}
+
+impl Outlook {
+    /// As JSON: each curve with its points and what is left out.
+    pub fn to_json(&self) -> Value {
+        let point = |point: &Point| json!({ "value": point.value, "regret": regret(&point.regret), "skill": skill(&point.regret), "recommended": point.planned });
+        let curve = |curve: &Curve| json!({ "points": curve.points.iter().map(point).collect::<Vec<_>>(), "left_out": curve.missing });
+        json!({
+            "epsilon": curve(&self.epsilon),
+            "clients": curve(&self.clients),
+            "records": curve(&self.records),
+            "trust": { "points": self.trust.iter().map(of_trust).collect::<Vec<_>>(), "left_out": self.no_trust },
+        })
+    }
 }

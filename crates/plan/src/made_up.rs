@@ -248,6 +248,8 @@ impl MadeUp {
     pub fn study(&self, mut spec: StudySpec) -> Option<Study> {
         spec.data = self.plain.spec().data.clone();
         spec.seed = self.plain.spec().seed;
+        // The data says it already, and a study says it once.
+        spec.clients.values_mut().for_each(|client| client.records = None);
         spec.simulation.losses = losses(&spec, self.names.len());
         // Who lies in a rehearsal says nothing about the parameters.
         spec.simulation.liars = 0;

@@ -14,6 +14,7 @@ use undertone_core::watch::Watch;
 
 use crate::error::PlanError;
 use crate::made_up::{Lost, MadeUp, SEEN, SETS, Standardised, Work, losses};
+use crate::regret::{Regret, score};
 use crate::tune::{Candidate, Dial, Found, Parameters, Search, Stage, stage};
 
 /// Operations that the search for one algorithm may take, about a second of one core.
@@ -22,12 +23,12 @@ const WORK: f64 = 3e9;
 const STAGES: [Stage; 3] = [stage(64, 6), stage(24, 12), stage(12, 24)];
 /// The search among algorithms that read the records in every round, which take longer and are there to be compared with.
 const SHORT_STAGES: [Stage; 3] = [stage(40, 4), stage(16, 8), stage(8, 16)];
+/// The search near parameters that did well on a study that differs in one number.
+const NEAR_STAGES: [Stage; 2] = [stage(24, 6), stage(8, 12)];
 /// Data rounds of free rounds, roughly, to tell how long a run takes.
 const FEW: f64 = 16.0;
 /// The shares of the budget that private standardisation gets where it is tried.
 const STANDARDISE: [f64; 2] = [0.1, 0.3];
-/// Added to a regret before its logarithm is taken: differences below this do not matter.
-const NEGLIGIBLE: f64 = 0.003;
 
 /// The algorithms that are compared: all private, and all allowed between peers.
 pub(crate) const CANDIDATES: [Candidate; 4] = [
@@ -75,35 +76,14 @@ pub struct Row {
     pub regret: Regret,
 }
 
-/// What a model loses against pooled data in the objective on new records, as a share of what pooled data gains over a model without
-/// features, over made-up data sets: 0 is as good as pooled data, 1 no better than the mean. One less the regret is the *skill*.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Regret {
-    /// One in ten is better.
-    pub q10: f64,
-    /// Half are better.
-    pub median: f64,
-    /// One in ten is worse.
-    pub q90: f64,
-    /// The mean of ln(regret + 0.003) + min(regret, 3) on the records themselves, by which algorithms are compared.
-    pub score: f64,
-}
-
-impl Regret {
-    fn of(lost: &[Lost]) -> Self {
-        let score = score(lost);
-        let mut regrets: Vec<f64> = lost.iter().map(|lost| lost.new).collect();
-        regrets.sort_by(f64::total_cmp);
-        let quantile = |level: f64| regrets[(level * (regrets.len() - 1) as f64).round() as usize];
-        Self { q10: quantile(0.1), median: quantile(0.5), q90: quantile(0.9), score }
+impl Row {
+    /// The algorithm, and whether columns are standardised privately before it.
+    pub fn title(&self) -> String {
+        match self.study.spec().privacy.and_then(|privacy| privacy.standardise) {
+            Some(share) => format!("{}, standardised {share}", self.algorithm),
+            None => self.algorithm.into(),
+        }
     }
-}
-
-/// The mean of ln(r + 0.003) + min(r, 3): where regrets are small it is their relative size that counts, and where they are large
-/// a model that is worse than the mean is not made up for by one that is better.
-fn score(lost: &[Lost]) -> f64 {
-    let one = |lost: &Lost| libm::log(lost.here.max(0.0) + NEGLIGIBLE) + lost.here.clamp(0.0, 3.0);
-    lost.iter().map(one).sum::<f64>() / lost.len() as f64
 }
 
 /// A planned study.
@@ -249,14 +229,10 @@ pub(crate) struct Attempt {
 pub(crate) fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
     let mut attempts = Vec::new();
     for candidate in CANDIDATES {
-        // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be compensated.
-        let study = spec.privacy.as_ref().map(|privacy| privacy.accountant);
-        let classic = candidate.accountant.or(study) == Some(Accountant::Classic);
         // Where the study counts classically or not at all, zcdp-nfl is dp-nfl already.
+        let study = spec.privacy.as_ref().map(|privacy| privacy.accountant);
         let twice = candidate.accountant.is_some() && (study.is_none() || candidate.accountant == study);
-        let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
-        let fooled = spec.liars.is_some() && !find(candidate.algorithm).is_some_and(|entry| entry.bounds_liars);
-        if twice || fooled || (classic && (made_up.fewer > 1.0 || masked)) {
+        if twice || !suits(&candidate, spec, made_up) {
             continue;
         }
         let dials = open_dials(&candidate, spec, made_up.names.len());
@@ -275,6 +251,15 @@ pub(crate) fn attempts(spec: &StudySpec, made_up: &MadeUp) -> Vec<Attempt> {
         }
     }
     attempts
+}
+
+/// Whether a study can use a candidate, and made-up sets can stand for its records.
+fn suits(candidate: &Candidate, spec: &StudySpec, made_up: &MadeUp) -> bool {
+    let classic = candidate.accountant.or(spec.privacy.map(|privacy| privacy.accountant)) == Some(Accountant::Classic);
+    let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
+    let fooled = spec.liars.is_some() && !find(candidate.algorithm).is_some_and(|entry| entry.bounds_liars);
+    // The classic mechanism's noise does not follow from rho alone, so fewer records cannot be compensated.
+    !(fooled || (classic && (made_up.fewer > 1.0 || masked)))
 }
 
 /// A study in whose simulation so many clients are lost.
@@ -330,8 +315,12 @@ impl Attempt {
         Parameters(self.dials.iter().map(fit).collect())
     }
 
-    /// What is needed to try parameters; none where the columns cannot be standardised as the study asks for.
+    /// What is needed to try parameters; none where the columns cannot be standardised as the study asks for, and where the study cannot use
+    /// the candidate.
     pub fn bench<'a>(&'a self, made_up: &'a MadeUp, watch: &'a dyn Watch) -> Option<Bench<'a>> {
+        if !suits(&self.candidate, &self.spec, made_up) {
+            return None;
+        }
         let dial = |dial: &Dial| (*dial, dial.scale.at(0.5));
         let any = Parameters(self.dials.iter().map(dial).collect());
         let standardised = made_up.study(self.with(&any)).and_then(|study| made_up.standardised(&study));
@@ -339,16 +328,24 @@ impl Attempt {
         (standardised.is_some() || !wanted).then_some(Bench { attempt: self, made_up, standardised, watch })
     }
 
-    /// How thoroughly to search: fewer points where each takes longer. It does not depend on the machine.
-    fn stages(&self, work: Work) -> Vec<Stage> {
+    /// The stages of a search of the whole box.
+    fn stages(&self) -> &'static [Stage] {
+        if self.is_quick() { &STAGES } else { &SHORT_STAGES }
+    }
+
+    fn is_quick(&self) -> bool {
+        self.candidate.algorithm == "free-rounds"
+    }
+
+    /// The same stages with fewer points where each takes longer. It does not depend on the machine.
+    fn affordable(&self, stages: &[Stage], work: Work) -> Vec<Stage> {
         let rounds = f64::from(self.spec.rounds);
-        let is_quick = self.candidate.algorithm == "free-rounds";
-        let (stages, data_rounds) = if is_quick { (STAGES, FEW.min(rounds)) } else { (SHORT_STAGES, rounds) };
+        let data_rounds = if self.is_quick() { FEW.min(rounds) } else { rounds };
         let run = rounds * work.mixing_round + data_rounds * work.data_round;
         let trials: f64 = stages.iter().map(|stage| stage.points as f64 * f64::from(stage.trials)).sum();
         let share = (WORK / (trials * run)).min(1.0);
-        let fewer = |stage: Stage| Stage { points: ((stage.points as f64 * share).ceil() as usize).max(6), ..stage };
-        stages.map(fewer).to_vec()
+        let fewer = |stage: &Stage| Stage { points: ((stage.points as f64 * share).ceil() as usize).max(6), ..*stage };
+        stages.iter().map(fewer).collect()
     }
 }
 
@@ -378,10 +375,19 @@ impl Bench<'_> {
 
     /// Searches, in the whole box or around a start; none if every run diverged.
     pub fn search(&self, start: Option<&Parameters>) -> Option<Parameters> {
+        self.search_in(self.attempt.stages(), start)
+    }
+
+    /// Searches near parameters that did well on a study that differs in one number: about half the effort.
+    pub fn search_near(&self, start: &Parameters) -> Option<Parameters> {
+        self.search_in(&NEAR_STAGES, Some(start))
+    }
+
+    fn search_in(&self, stages: &[Stage], start: Option<&Parameters>) -> Option<Parameters> {
         let judge = |parameters: &Parameters, sets: u32, _: u64| {
             self.lost(parameters, 0..sets as usize).map_or(f64::INFINITY, |lost| score(&lost))
         };
-        let stages = self.attempt.stages(self.made_up.work);
+        let stages = self.attempt.affordable(stages, self.made_up.work);
         let mut search = Search::brief(&stages);
         search.last.trials = search.last.trials.min(SEEN as u32);
         let Found { parameters, error } = search.least(&self.attempt.dials, start, &judge);
@@ -423,6 +429,16 @@ impl Plan {
     /// The best that was found.
     pub fn recommended(&self) -> &Row {
         &self.rows[0]
+    }
+
+    /// The recommended algorithm, with its share for private standardisation, on a study that differs a little.
+    pub(crate) fn recommended_on(&self, mut spec: StudySpec, clients: usize) -> Attempt {
+        let row = self.recommended();
+        let candidate = CANDIDATES.into_iter().find(|candidate| candidate.name == row.algorithm).expect("one of them");
+        if let Some(privacy) = &mut spec.privacy {
+            privacy.standardise = row.study.spec().privacy.and_then(|privacy| privacy.standardise);
+        }
+        Attempt { candidate, dials: open_dials(&candidate, &spec, clients), spec }
     }
 
     /// The rounds of a row that touch the records; none without privacy.

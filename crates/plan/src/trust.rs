@@ -1,14 +1,15 @@
 //! What trust is worth.
 
-use undertone_core::study::{AlgorithmSpec, PrivacySpec, StudySpec};
+use undertone_core::study::{PrivacySpec, StudySpec};
 use undertone_core::watch::Watch;
 
 use crate::error::PlanError;
 use crate::made_up::MadeUp;
-use crate::plan::{Attempt, CANDIDATES, Plan, Regret, Row, attempts, epsilon_alone, open_dials};
+use crate::plan::{Attempt, Plan, Row, attempts, epsilon_alone};
+use crate::regret::Regret;
 
 /// What to expect of a study in which more or fewer clients may collude.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TrustRow {
     /// q; none if all may collude, and there are no masks.
     pub colluders: Option<usize>,
@@ -24,41 +25,45 @@ pub struct TrustRow {
 /// A short search may miss what another one found, and less noise makes nothing worse: for each assumption the parameters that were found for
 /// the others are tried too.
 pub fn trust(spec: &StudySpec, plan: &Plan, watch: &dyn Watch) -> Result<Vec<TrustRow>, PlanError> {
+    trust_on(&MadeUp::of(spec)?, spec, plan, watch)
+}
+
+/// The same on sets that are made already.
+pub(crate) fn trust_on(
+    made_up: &MadeUp,
+    spec: &StudySpec,
+    plan: &Plan,
+    watch: &dyn Watch,
+) -> Result<Vec<TrustRow>, PlanError> {
     let (row, clients) = (plan.recommended(), plan.names.len());
-    let candidate = CANDIDATES.into_iter().find(|candidate| candidate.name == row.algorithm).expect("one of them");
-    let standardise = row.study.spec().privacy.and_then(|privacy| privacy.standardise);
     let stated = spec.privacy.and_then(|privacy| privacy.colluders);
     let mut others = vec![1, clients / 5, clients / 2];
     others.retain(|&q| q >= 1 && q + 2 <= clients && Some(q) != stated);
     others.dedup();
-    let made_up = MadeUp::of(spec)?;
-    let assuming = |colluders: Option<usize>, standardise: Option<f64>| {
-        let mut spec = StudySpec { algorithm: AlgorithmSpec::Auto, ..spec.clone() };
-        // As many are lost, whoever is trusted.
-        spec.plan.get_or_insert_default().losses = Some(plan.losses);
-        if let Some(privacy) = &mut spec.privacy {
-            *privacy = PrivacySpec { colluders, theta: None, standardise, ..*privacy };
+    let assuming = |colluders: Option<usize>| {
+        let mut spec = spec.clone();
+        if stated.is_some() {
+            // As many are lost, whoever is trusted.
+            spec.plan.get_or_insert_default().losses = Some(plan.losses);
         }
+        spec.privacy = spec.privacy.map(|privacy| PrivacySpec { colluders, theta: None, ..privacy });
         spec
-    };
-    let attempt = |colluders: Option<usize>| {
-        let spec = assuming(colluders, standardise);
-        Attempt { candidate, dials: open_dials(&candidate, &spec, clients), spec }
     };
     let mut found = vec![row.parameters.clone()];
     let mut alone: Vec<Row> = Vec::new();
-    let all = attempts(&assuming(None, spec.privacy.and_then(|privacy| privacy.standardise)), &made_up);
+    // Where the study itself trusts nobody, that is planned already.
+    let all = if stated.is_some() { attempts(&assuming(None), made_up) } else { Vec::new() };
     for (index, attempt) in all.iter().enumerate() {
         watch.progress(0.5 * index as f64 / all.len() as f64);
-        let rated = attempt.rate(&made_up, watch)?;
-        found.extend(rated.iter().filter(|row| row.algorithm == candidate.name).map(|row| row.parameters.clone()));
+        let rated = attempt.rate(made_up, watch)?;
+        found.extend(rated.iter().filter(|rated| rated.algorithm == row.algorithm).map(|row| row.parameters.clone()));
         alone.extend(rated);
     }
-    let attempts: Vec<Attempt> = others.iter().map(|q| attempt(Some(*q))).collect();
+    let attempts: Vec<Attempt> = others.iter().map(|q| plan.recommended_on(assuming(Some(*q)), clients)).collect();
     let mut benches = Vec::new();
     for (index, attempt) in attempts.iter().enumerate() {
         watch.progress(0.5 + 0.5 * index as f64 / attempts.len() as f64);
-        let bench = attempt.bench(&made_up, watch);
+        let bench = attempt.bench(made_up, watch);
         found.extend(bench.as_ref().and_then(|bench| bench.search(None)));
         benches.push(bench);
     }
@@ -69,8 +74,10 @@ pub fn trust(spec: &StudySpec, plan: &Plan, watch: &dyn Watch) -> Result<Vec<Tru
         let best = bench.best(found.iter().map(|parameters| bench.attempt.fitted(parameters)).collect());
         rows.extend(bench.measure(best)?.map(|row| (Some(*q), row)));
     }
+    if watch.is_cancelled() {
+        return Err(PlanError::Cancelled);
+    }
     rows.sort_by_key(|(colluders, _)| colluders.unwrap_or(clients));
-    rows.dedup_by_key(|(colluders, _)| *colluders);
     let with_epsilon = |(colluders, row): (Option<usize>, Row)| TrustRow {
         colluders,
         regret: row.regret,

@@ -159,6 +159,17 @@ fn names_come_from_the_participants_or_the_edges() {
     assert!(plan.spent().is_none() && plan.noise(plan.recommended()).is_empty());
 }
 
+/// Numbers of records client by client give the same plan as a list of them.
+#[test]
+fn records_may_be_stated_client_by_client() {
+    let short = FILES.replace("rounds = 30", "rounds = 8").replace("clients = 6\n", "");
+    let listed = short.replace("records = 40", "records = [20, 40, 60]");
+    let tables = "[client.1]\nrecords = 20\n[client.2]\nrecords = 40\n[client.3]\nrecords = 60\n";
+    let own = short.replace("records = 40\n", "") + tables;
+    let regrets = |text: &str| planned(text).unwrap().rows.iter().map(|row| row.regret).collect::<Vec<_>>();
+    assert_eq!(regrets(&listed), regrets(&own));
+}
+
 #[test]
 fn a_plan_that_is_cancelled_ends_early() {
     let cancel = undertone_core::watch::Cancel::default();

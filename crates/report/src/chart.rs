@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+pub use crate::number::number;
 use crate::page::escape;
 
 const WIDTH: f64 = 760.0;
@@ -177,20 +178,6 @@ fn ticks(low: f64, high: f64, log: bool) -> Vec<f64> {
     let step = unit * [1.0, 2.0, 5.0, 10.0].into_iter().find(|m| unit * m >= raw).unwrap_or(10.0);
     let first = (low / step).ceil() as i64;
     (first..first + 12).map(|i| i as f64 * step).take_while(|v| *v <= high + step * 1e-9).collect()
-}
-
-/// A number as short as it can be read.
-pub fn number(value: f64) -> String {
-    let size = value.abs();
-    if value == 0.0 {
-        "0".into()
-    } else if !(1e-3..1e6).contains(&size) {
-        format!("{value:.1e}").replace(".0e", "e")
-    } else {
-        let decimals = (2 - size.log10().floor() as i32).clamp(0, 5) as usize;
-        let text = format!("{value:.decimals$}");
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
-    }
 }
 
 fn short(name: &str, most: usize) -> String {

@@ -14,8 +14,12 @@
 #![forbid(unsafe_code)]
 
 pub mod chart;
+mod number;
 mod page;
+mod range;
 mod study;
 
-pub use page::{Page, Table, code, escape, note, text};
+pub use number::{bytes, digits};
+pub use page::{Page, Table, beside, code, escape, list, note, text};
+pub use range::{Axes, Ranged, ranges};
 pub use study::{ScoreTable, StudyReport};

@@ -11,9 +11,11 @@ body { font: 17px/1.55 system-ui, sans-serif; color: var(--ink); background: var
 h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .3rem } h2 { margin-top: 2.2rem; font-size: 1.25rem } p { margin: .6rem 0 }
 .lead, .note, figcaption { color: var(--soft) } .note, figcaption { font-size: .9rem }
 .good { color: var(--good); font-weight: 600 } .bad { color: var(--bad); font-weight: 600 }
-figure { margin: 1.2rem 0; break-inside: avoid; overflow-x: auto } svg { width: 100%; min-width: 36rem; height: auto; display: block } svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .soft { fill: var(--soft) }
+figure { margin: 1.2rem 0; break-inside: avoid; overflow-x: auto } svg { width: 100%; min-width: 36rem; height: auto; display: block } svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .soft { fill: var(--soft) } svg .own { fill: var(--two); font-weight: 600 }
+.pair { display: grid; grid-template-columns: minmax(0, 6fr) minmax(0, 5fr); gap: 0 2rem; align-items: start } .pair svg { min-width: 0; max-width: 34rem } .pair > * { margin: .6rem 0 }
+@media (max-width: 50rem) { .pair { grid-template-columns: minmax(0, 1fr) } }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .92rem; margin: .8rem 0 }
-td, th { border-bottom: 1px solid var(--line); padding: .3rem .9rem .3rem 0; text-align: left; vertical-align: top } .n { text-align: right; font-variant-numeric: tabular-nums }
+td, th { border-bottom: 1px solid var(--line); padding: .3rem .9rem .3rem 0; text-align: left; vertical-align: top } tr.own td { font-weight: 600; background: var(--card) } .n { text-align: right; font-variant-numeric: tabular-nums }
 pre { background: var(--card); padding: .8rem 1rem; overflow-x: auto; font-size: .82rem; border-radius: .3rem } code { overflow-wrap: anywhere }
 @media print { svg { min-width: 0 } body { font-size: 10.5pt; max-width: none; padding: 0 } pre { white-space: pre-wrap } h2 { break-after: avoid } tr { break-inside: avoid } }
 ";
@@ -87,6 +89,14 @@ impl Table {
         self
     }
 
+    /// One more row that stands out.
+    pub fn own_row<S: AsRef<str>>(mut self, cells: impl IntoIterator<Item = S>) -> Self {
+        let from = self.rows.len();
+        self = self.row(cells);
+        self.rows.replace_range(from..from + "<tr>".len(), "<tr class=own>");
+        self
+    }
+
     /// One more row for each.
     pub fn rows<S: AsRef<str>>(self, rows: impl IntoIterator<Item = Vec<S>>) -> Self {
         rows.into_iter().fold(self, Self::row)
@@ -114,6 +124,17 @@ pub fn text(words: &str) -> String {
 /// A paragraph in small print.
 pub fn note(words: &str) -> String {
     format!("<p class=note>{}</p>", escape(words))
+}
+
+/// A list of sentences; nothing without any.
+pub fn list(items: &[String]) -> String {
+    let items: String = items.iter().map(|item| format!("<li>{}", escape(item))).collect();
+    if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
+}
+
+/// A chart and the table of its numbers: side by side, or one below the other where there is little room.
+pub fn beside(chart: &str, table: &str) -> String {
+    format!("<div class=pair>{chart}{table}</div>")
 }
 
 /// A block of code.
