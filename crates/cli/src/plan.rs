@@ -110,6 +110,8 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let new = path.with_file_name(name);
+    // An earlier run may have been stopped while it wrote.
+    let _ = fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).open(&new)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| {
         // Between this look and the next line nobody is expected: the name was free before planning began.

@@ -149,7 +149,7 @@ fn by_trust(
         return Ok((Vec::new(), Some("privacy is off, so nobody has to be trusted or not".into())));
     }
     if plan.names.len() < 3 {
-        return Ok((Vec::new(), Some("of two parties, each is the only other one of the other".into())));
+        return Ok((Vec::new(), Some("among two parties, nobody is left to share noise with".into())));
     }
     let trust = trust_on(made_up, spec, plan, watch)?;
     let why = "the recommended algorithm cannot be planned with another assumption";
@@ -220,8 +220,8 @@ fn point(
     let bench = attempt.bench(made_up, watch).ok_or("the recommended algorithm cannot be used")?;
     let near = attempt.fitted(near);
     let found = bench.search_near(&near);
-    let several = [Some(near), Some(attempt.fitted(&plan.recommended().parameters)), found];
-    let best = bench.best(several.into_iter().flatten().collect());
+    // What was good next to this point is kept, unless the search found better.
+    let best = bench.best([Some(near), found].into_iter().flatten().collect());
     let row = bench.measure(best).map_err(|error| error.message)?;
     let row = row.ok_or("the recommended algorithm diverges")?;
     Ok((row.regret, row.parameters))

@@ -91,12 +91,12 @@ impl Told<'_> {
         };
         let stated = spec.public_records().unwrap_or_default();
         let records = match (stated.iter().min(), stated.iter().max()) {
-            (Some(low), Some(high)) if low != high => format!("{low} to {high} records each"),
-            (Some(one), _) => format!("{one} records each, on average"),
-            _ => "their records".into(),
+            (Some(low), Some(high)) if low != high => format!("{low} to {high} records"),
+            (Some(one), _) => format!("{one} records on average"),
+            _ => "its records".into(),
         };
         let mut items = vec![format!(
-            "{} parties with {records} together learn to predict {target} from {features}. Every party keeps its records. There is no server: in {} rounds each party sends numbers with noise to its \
+            "{} parties, each with {records}, together learn to predict {target} from {features}. Every party keeps its records. There is no server: in {} rounds each party sends numbers with noise to its \
              neighbours, at most {} in all before encryption, and all have the same model in the end.",
             self.clients(),
             self.study.rounds(),
@@ -150,27 +150,24 @@ impl Told<'_> {
         let mut parts = vec![
             text(&format!("The expected skill is {worse} to {better}, typically {typical}. {}", regret.verdict())),
             text(
-                "Skill is the part of what a model of all records in one place, without privacy, would teach: 1 is as good as that model, 0 no better than always saying the mean. In one of ten \
-                 cases it is below the first number, in one of ten above the second.",
+                "Skill is the part of what a model of all records in one place, without privacy, would teach: 1 is as good as that model, 0 no better than a model that looks at no column. In one of ten cases \
+                 it is below the first of these numbers, and in one of ten above the second. From here on they are called low and high.",
             ),
         ];
         let mut items = Vec::new();
-        let mut say = |curve: &Curve, factor: f64, words: &dyn Fn(f64) -> String| {
-            let own = curve.points.iter().find(|point| point.planned).map(|point| point.value);
-            let other = own.and_then(|own| curve.at((own * factor).round()).or(curve.at(own * factor)));
-            items.extend(
-                other
-                    .filter(|other| !other.planned)
-                    .map(|other| format!("{}: typically {}.", words(other.value), instead(&other.regret, &regret))),
-            );
-        };
         let Outlook { epsilon, clients, records, .. } = self.outlook;
-        say(epsilon, 0.5, &|value| format!("With half of epsilon ({}), which reveals less", number(value)));
-        say(epsilon, 2.0, &|value| format!("With twice the epsilon ({}), which reveals more", number(value)));
-        say(clients, 0.5, &|value| format!("With half the parties ({value})"));
-        say(clients, 2.0, &|value| format!("With twice the parties ({value})"));
-        say(records, 0.5, &|value| format!("With half the records ({} each)", number(value)));
-        say(records, 2.0, &|value| format!("With twice the records ({} each)", number(value)));
+        for (curve, what, unit) in [
+            (epsilon, "the epsilon", "epsilon"),
+            (clients, "the parties", "parties"),
+            (records, "the records", "records each"),
+        ] {
+            for (factor, times) in [(0.5, "half"), (2.0, "twice")] {
+                let Some((point, exact)) = beside_own(curve, factor) else { continue };
+                let value = number(point.value);
+                let with = if exact { format!("{times} {what} ({value})") } else { format!("{value} {unit}") };
+                items.push(format!("With {with}: typically {}.", instead(&point.regret, &regret)));
+            }
+        }
         items.extend(self.worth_of_trust());
         parts.push(list(&items));
         parts
@@ -249,8 +246,7 @@ impl Told<'_> {
         };
         let losses = match (stated, self.study.spec().plan.as_ref().and_then(|plan| plan.losses), self.plan.losses) {
             (None, None, _) => {
-                " With such an assumption, one party may also be lost on the way, as it is in half of the data sets."
-                    .into()
+                " The rows with such an assumption allow for one party that is lost on the way, in half of the data sets, which leaves noise behind.".into()
             }
             (_, _, 0) => String::new(),
             (_, _, lost) => format!(" In half of the data sets {lost} of the parties are lost on the way."),
@@ -294,11 +290,11 @@ impl Told<'_> {
         let half = self.plan.sets();
         let paragraphs = [
             format!(
-                "The planner made up {} data sets from what is public: {facts}, the network and the budget. They differ from each other as real tables do: in where columns lie and how wide they are, in how they hang together, \
+                "The planner made up {} data sets from what is public: {facts}, the network and the budget. They differ from each other as real tables do: in where columns lie and how wide they are, in how they are correlated, \
                  and in how much they tell about the target. On {half} of them parameters were chosen. On the other {half} the study was run with all its noise, and its model was compared on new records with one of pooled data without privacy; {lost}.",
                 2 * half
             ),
-            "Beside the study itself, each point of a chart is the same algorithm with its parameters chosen again, briefly, for that number; a plan that is made for it may be a little better. Differences of a few hundredths mean nothing.".into(),
+            "Beside the study itself, each point of a chart is the same algorithm with its parameters chosen again, briefly, for that number; a plan that is made for it may be better. Differences of a few hundredths mean nothing.".into(),
         ];
         let not = [
             "That the parties' own data will do as well: one in ten of the made-up data sets did worse than the lower number. Where columns tell nothing about the target, even pooled data teaches nothing, and a skill near 1 is then worth nothing.",
@@ -377,7 +373,7 @@ impl Told<'_> {
             self.plan.graph.edges(),
             self.plan.graph.max_degree()
         );
-        let mut table = Table::new(["algorithm", "one in ten below", "typical", "one in ten above"]);
+        let mut table = Table::new(["algorithm", "low", "typical", "high"]);
         for (index, other) in self.plan.rows.iter().enumerate() {
             let cells = std::iter::once(other.title()).chain(other.regret.skills());
             table = if index == 0 { table.own_row(cells) } else { table.row(cells) };
@@ -419,7 +415,7 @@ fn drawn(shown: &Shown, lines: &[Line]) -> String {
     let title = format!("Expected skill by {}", shown.by);
     let axes = Axes { id: shown.id, x: shown.name, y: "skill", title: &title, own: "recommended" };
     let chart = ranges(&lines.iter().map(ranged).collect::<Vec<_>>(), &axes);
-    let head = [shown.name, "one in ten below", "typical", "one in ten above"].into_iter().chain(shown.more);
+    let head = [shown.name, "low", "typical", "high"].into_iter().chain(shown.more);
     let mut table = Table::new(head);
     for line in lines {
         let label = if line.own { format!("{} (recommended)", line.label) } else { line.label.clone() };
@@ -427,6 +423,14 @@ fn drawn(shown: &Shown, lines: &[Line]) -> String {
         table = if line.own { table.own_row(cells) } else { table.row(cells) };
     }
     beside(&chart, &table.html())
+}
+
+/// The point of about so many times the study's own number, and whether it is exactly that.
+fn beside_own(curve: &Curve, factor: f64) -> Option<(&Point, bool)> {
+    let wanted = factor * curve.points.iter().find(|point| point.planned)?.value;
+    let off = |point: &Point| (point.value / wanted - 1.0).abs();
+    let nearest = curve.points.iter().filter(|point| !point.planned).min_by(|a, b| off(a).total_cmp(&off(b)))?;
+    (off(nearest) < 0.25).then_some((nearest, off(nearest) == 0.0))
 }
 
 /// A typical skill instead of another one.

@@ -24,7 +24,7 @@ const STAGES: [Stage; 3] = [stage(64, 6), stage(24, 12), stage(12, 24)];
 /// The search among algorithms that read the records in every round, which take longer and are there to be compared with.
 const SHORT_STAGES: [Stage; 3] = [stage(40, 4), stage(16, 8), stage(8, 16)];
 /// The search near parameters that did well on a study that differs in one number.
-const NEAR_STAGES: [Stage; 2] = [stage(24, 6), stage(8, 12)];
+const NEAR_STAGES: [Stage; 2] = [stage(16, 6), stage(6, 8)];
 /// Data rounds of free rounds, roughly, to tell how long a run takes.
 const FEW: f64 = 16.0;
 /// The shares of the budget that private standardisation gets where it is tried.
@@ -378,7 +378,7 @@ impl Bench<'_> {
         self.search_in(self.attempt.stages(), start)
     }
 
-    /// Searches near parameters that did well on a study that differs in one number: about half the effort.
+    /// Searches near parameters that did well on a study that differs in one number: about a third of the effort.
     pub fn search_near(&self, start: &Parameters) -> Option<Parameters> {
         self.search_in(&NEAR_STAGES, Some(start))
     }
