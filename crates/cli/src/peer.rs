@@ -274,13 +274,15 @@ fn start_log(log: Log, bar: &ProgressBar) {
     let bar = bar.clone();
     let writer = move || AboveBar(bar.clone());
     let registry = tracing_subscriber::registry().with(filter);
-    match log {
+    let started = match log {
         Log::Text => registry
             .with(tracing_subscriber::fmt::layer().with_target(false).with_ansi(false).with_writer(writer))
-            .init(),
-        Log::Json => registry.with(tracing_subscriber::fmt::layer().json().with_writer(writer)).init(),
-        Log::None => {}
-    }
+            .try_init(),
+        Log::Json => registry.with(tracing_subscriber::fmt::layer().json().with_writer(writer)).try_init(),
+        Log::None => Ok(()),
+    };
+    // A program that brings this one along may have a log already, where the lines go then.
+    drop(started);
 }
 
 /// Writes to standard error without breaking the progress bar.

@@ -3,8 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use undertone_core::graph::GraphSpec;
-use undertone_core::study::{AlgorithmSpec, DataSpec, Document, Study};
+use undertone_core::study::{DataSpec, Document, Study};
 use undertone_plan::PlanError;
 
 use crate::{Failure, planning};
@@ -38,16 +37,9 @@ pub fn resolve(document: &Document) -> Result<(Study, Option<String>), Failure> 
     Ok((study, Some(chosen)))
 }
 
-/// Looks at the files of a study before it is planned, which takes a while: a misspelt column is then found at once. Reads names and
-/// heads of files and no records. Where nothing else says how many clients there are, the files in a folder do.
+/// Looks at the files of a study before it is planned.
 pub fn check_files(document: &mut Document, path: &Path) -> Result<(), Failure> {
-    let spec = document.spec().map_err(Failure::input)?.data_path(path.display().to_string());
-    let clients = undertone_sim::data::check_heads(&spec).map_err(Failure::input)?.len();
-    let counted = spec.plan.as_ref().is_none_or(|plan| plan.clients.is_none());
-    if clients > 0 && counted && spec.clients.is_empty() && !matches!(spec.graph, GraphSpec::Edges(_)) {
-        document.assign(&format!("plan.clients={clients}"), path.display().to_string()).map_err(Failure::input)?;
-    }
-    Ok(())
+    undertone_plan::check_files(document, path).map_err(failed)
 }
 
 /// Where the study's own files are, if it says so: a path in a study is relative to the study.
@@ -61,7 +53,7 @@ pub fn own_path(study: Option<&Path>, data: &DataSpec) -> Option<PathBuf> {
 
 /// Whether the planner is to choose the algorithm.
 pub fn is_auto(document: &Document) -> Result<bool, Failure> {
-    Ok(document.spec().map_err(Failure::input)?.algorithm == AlgorithmSpec::Auto)
+    undertone_plan::is_auto(document).map_err(Failure::input)
 }
 
 /// Says what is odd before anything runs.

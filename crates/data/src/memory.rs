@@ -1,6 +1,7 @@
 //! Tables in memory: slices with column names, or an Arrow record batch.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -118,6 +119,36 @@ impl MemoryTable {
         self.rows = rows;
         self.columns.push((name.into(), values));
         Ok(self)
+    }
+
+    /// The names of the columns.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// One table for each group, in the order of the names of the groups; row i belongs to `groups[i]`.
+    pub fn split<G: AsRef<str>>(&self, groups: &[G]) -> Result<Vec<(String, Self)>, DataError> {
+        if groups.len() != self.rows {
+            let message = format!("have {} rows where the table has {}", groups.len(), self.rows);
+            return Err(DataError::new("groups", message));
+        }
+        let mut rows: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (row, group) in groups.iter().enumerate() {
+            rows.entry(group.as_ref()).or_default().push(row);
+        }
+        let only = |values: &Values, rows: &[usize]| match values {
+            Values::Numbers(numbers) => {
+                let all = numbers.get();
+                let own: Vec<f64> = rows.iter().map(|&row| all[row]).collect();
+                Values::Numbers(Numbers(Arc::new(own)))
+            }
+            Values::Words(words) => Values::Words(rows.iter().map(|&row| words[row].clone()).collect()),
+        };
+        let part = |(group, rows): (&str, Vec<usize>)| {
+            let columns = self.columns.iter().map(|(name, values)| (name.clone(), only(values, &rows))).collect();
+            (group.to_string(), Self { columns, rows: rows.len() })
+        };
+        Ok(rows.into_iter().map(part).collect())
     }
 
     /// Number of rows.

@@ -3,6 +3,7 @@
 use thiserror::Error;
 use undertone_core::graph::GraphError;
 use undertone_core::study::StudyError;
+use undertone_data::DataError;
 use undertone_sim::run::SimError;
 
 /// Operations of one run beyond which nothing is planned: the smallest search would take minutes.
@@ -21,6 +22,9 @@ pub enum PlanError {
     /// Nothing of this shape can be run.
     #[error("generated data of this shape cannot be run: {0}")]
     Run(#[from] SimError),
+    /// Its files cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// It would take too long.
     #[error(
         "the study is too large to plan by simulation ({0:.0e} operations a run; at most {MOST_WORK:.0e}, and 5000 clients); name an \
