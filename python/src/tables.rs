@@ -53,7 +53,7 @@ impl Table {
             }
         } else {
             let (schema, array): (Bound<PyAny>, Bound<PyAny>) = data.call_method0("__arrow_c_array__")?.extract()?;
-            RecordBatch::from(StructArray::from(taken_array(&schema, &array).map_err(PyErr::from)?))
+            RecordBatch::from(StructArray::from(taken_array(&schema, &array)?))
         };
         let schema = batch.schema();
         let places: Option<Vec<usize>> =

@@ -117,9 +117,12 @@ pub fn keep_panics() {
     }));
 }
 
-/// From now on panics are printed.
-pub fn print_panics() {
+/// Prints panics during some work, as a program does.
+pub fn printing_panics<T>(work: impl FnOnce() -> T) -> T {
     PRINTS.store(true, Ordering::Relaxed);
+    let result = work();
+    PRINTS.store(false, Ordering::Relaxed);
+    result
 }
 
 fn message(panic: &(dyn Any + Send)) -> String {

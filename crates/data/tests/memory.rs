@@ -105,6 +105,26 @@ mod arrow {
 
 /// That all rows are kept out of training follows from what they say, so nothing others see may depend on it: the client takes part with a gradient of zero.
 #[test]
+fn a_table_splits_into_groups_by_name() {
+    let table = MemoryTable::from_columns(&[("age", &[1.0, 2.0, 3.0])]).unwrap();
+    let table = table.with_cells("sex", vec![Some("f".into()), None, Some("m".into())]).unwrap();
+    let part = |ages: &[f64], words: Vec<Option<String>>| {
+        MemoryTable::from_columns(&[("age", ages)]).unwrap().with_cells("sex", words).unwrap()
+    };
+    let north = part(&[1.0, 3.0], vec![Some("f".into()), Some("m".into())]);
+    assert_eq!(
+        table.split(&["south", "north", "north"]).unwrap(),
+        [
+            ("north".to_string(), part(&[2.0, 3.0], vec![None, Some("m".into())])),
+            ("south".to_string(), part(&[1.0], vec![Some("f".into())])),
+        ]
+    );
+    assert_eq!(table.split(&["north", "south", "north"]).unwrap()[0].1, north);
+    let refused = table.split(&["north"]).unwrap_err().to_string();
+    assert_eq!(refused, "groups: have 1 rows where the table has 3");
+}
+
+#[test]
 fn a_client_that_trains_on_no_row_takes_part() {
     let schema = schema().holding_out(0.9);
     let study = StudySpec::new(Absolute, DataSpec::tables(schema.clone()), GraphSpec::Ring)
