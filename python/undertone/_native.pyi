@@ -2,6 +2,21 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Union, final
 
+__all__ = [
+    "Model",
+    "Peer",
+    "keygen",
+    "policy",
+    "_panic",
+    "run_program",
+    "Outcome",
+    "Plan",
+    "Study",
+    "account",
+    "Table",
+    "__version__",
+]
+
 __version__: str
 
 _Path = Union[str, os.PathLike[str]]
