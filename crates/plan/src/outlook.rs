@@ -151,6 +151,10 @@ fn by_trust(
     if plan.names.len() < 3 {
         return Ok((Vec::new(), Some("among two parties, nobody is left to share noise with".into())));
     }
+    if spec.liars.is_some() {
+        let why = "shared noise cancels only in a sum of which nothing is left out, and the model is made of what is left after liars are bounded";
+        return Ok((Vec::new(), Some(why.into())));
+    }
     let trust = trust_on(made_up, spec, plan, watch)?;
     let why = "the recommended algorithm cannot be planned with another assumption";
     let no_trust = (trust.len() < 2).then(|| why.to_string());

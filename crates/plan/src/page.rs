@@ -124,7 +124,7 @@ impl Told<'_> {
                 match self.plan.epsilon_alone() {
                     Some(alone) => format!(
                         "If all others of a party work together against it, epsilon is {} instead. {}",
-                        digits(alone, true),
+                        about(alone),
                         guess(alone, delta)
                     ),
                     None => "If all others of a party work together against it, nothing bounds what they learn.".into(),
@@ -133,7 +133,7 @@ impl Told<'_> {
         });
         items.push("Who has several records in the data, with one party or with several, is protected less: the bounds are for one record.".into());
         if self.study.liars() > 0 {
-            items.push(format!("The model is to bear {} of the parties saying something else than the study asks them to. What is private stays private whoever does.", self.study.liars()));
+            items.push(format!("At most {} of the parties may say something else than the study asks them to, and the model bounds what that does. What is private stays private whoever does.", self.study.liars()));
         }
         if privacy.noise() == NoiseKind::Fast {
             items.push(
@@ -242,14 +242,15 @@ impl Told<'_> {
             label: row.colluders.map_or("all".into(), |q| q.to_string()),
             regret: row.regret,
             own: row.colluders == stated,
-            more: Some(row.epsilon_alone.map_or("without bound".into(), |epsilon| digits(epsilon, true))),
+            more: Some(row.epsilon_alone.map_or("no bound".into(), about)),
         };
         let losses = match (stated, self.study.spec().plan.as_ref().and_then(|plan| plan.losses), self.plan.losses) {
             (None, None, _) => {
                 " The rows with such an assumption allow for one party that is lost on the way, in half of the data sets, which leaves noise behind.".into()
             }
             (_, _, 0) => String::new(),
-            (_, _, lost) => format!(" In half of the data sets {lost} of the parties are lost on the way."),
+            (_, _, 1) => " In half of the data sets one party is lost on the way.".into(),
+            (_, _, lost) => format!(" In half of the data sets {lost} parties are lost on the way."),
         };
         let words = format!(
             "If at most so many of the {} parties pool what they know, the others can share noise that cancels between them. Epsilon is the same for all rows, as long as the assumption holds; the last column is what holds if it is \
@@ -447,12 +448,36 @@ fn guess(epsilon: f64, delta: f64) -> String {
     )
 }
 
-/// How often a guess between two records is right at most: (e^epsilon + delta)/(1 + e^epsilon), rounded up.
+/// How often a guess between two records is right at most: (e^epsilon + delta)/(1 + e^epsilon), rounded up, with as many digits as tell it from always.
 fn right(epsilon: f64, delta: f64) -> String {
-    let share = (1.0 + delta * libm::exp(-epsilon)) / (1.0 + libm::exp(-epsilon));
-    let tenths = (1000.0 * share).ceil();
-    if tenths < 1000.0 { format!("{:.1}%", tenths / 10.0) } else { "100%".into() }
+    let odds = libm::exp(-epsilon);
+    let wrong = odds * (1.0 - delta) / (1.0 + odds);
+    let rounded = |decimals: usize| {
+        let unit = 10f64.powi(decimals as i32 + 2);
+        let wrong = (wrong * unit).floor() / unit;
+        (wrong > 0.0).then(|| format!("{:.decimals$}%", 100.0 * (1.0 - wrong)))
+    };
+    (1..=4).find_map(rounded).unwrap_or("100%".into())
+}
+
+/// An epsilon with two digits after the point, rounded up.
+fn about(epsilon: f64) -> String {
+    format!("{:.2}", (100.0 * epsilon).ceil() / 100.0)
 }
 
 const SYMBOLS: &str = "epsilon and delta bound what all messages of a party together reveal about any one of its records: whatever somebody concludes from them, the odds are at most e^epsilon times different \
     had the record been another, except with a probability of about delta. rho is the same cost as it adds up over rounds (zero-concentrated differential privacy).";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_rounded_up() {
+        assert_eq!(
+            [right(1.0, 1e-5), right(0.0, 0.0), right(7.7224, 1e-5), right(60.0, 1e-5)],
+            ["73.2%", "50.0%", "99.96%", "100%"]
+        );
+        assert_eq!([about(7.7224), about(2.0)], ["7.73", "2.00"]);
+    }
+}

@@ -178,6 +178,7 @@ fn liars_fixed_algorithms_and_own_numbers_of_records_have_an_outlook() {
     // Half of five are three, of whom one may lie; the mix of records stays as it is.
     assert_eq!(values(&outlook.clients), [3.0, 4.0, 5.0, 8.0, 10.0]);
     assert_own_point(&outlook.epsilon, &plan, 2.0);
+    assert!(outlook.trust.is_empty() && outlook.no_trust.unwrap().contains("shared noise cancels"));
 }
 
 #[test]

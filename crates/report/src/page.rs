@@ -12,7 +12,7 @@ h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .3rem } h2 { margin-to
 .lead, .note, figcaption { color: var(--soft) } .note, figcaption { font-size: .9rem }
 .good { color: var(--good); font-weight: 600 } .bad { color: var(--bad); font-weight: 600 }
 figure { margin: 1.2rem 0; break-inside: avoid; overflow-x: auto } svg { width: 100%; min-width: 36rem; height: auto; display: block } svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .soft { fill: var(--soft) } svg .own { fill: var(--two); font-weight: 600 }
-.pair { display: grid; grid-template-columns: minmax(0, 6fr) minmax(0, 5fr); gap: 0 2rem; align-items: start } .pair svg { min-width: 0; max-width: 34rem } .pair > * { margin: .6rem 0 } .pair table { width: 100% } .pair tr > :last-child { padding-right: .4rem }
+.pair { display: grid; grid-template-columns: minmax(0, 6fr) minmax(0, 5fr); gap: 0 2rem; align-items: start } .pair svg { min-width: 0; max-width: 34rem } .pair > * { margin: .6rem 0 } .pair table { width: 100%; font-size: .82rem } .pair td, .pair th { padding-right: .5rem }
 @media (max-width: 50rem) { .pair { grid-template-columns: minmax(0, 1fr) } }
 @media (max-width: 30rem) { .pair svg text { font-size: 15px } }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: .92rem; margin: .8rem 0 }
