@@ -34,6 +34,7 @@ mod limit;
 mod map;
 pub mod metrics;
 mod network;
+mod options;
 pub mod page;
 mod results;
 pub mod run;

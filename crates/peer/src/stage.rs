@@ -1,9 +1,11 @@
 //! A study as a peer runs it: the moments before its rounds, the rounds, the closing release after them. Each stage is a study of its own.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use serde_json::Value;
 use undertone_core::ledger::Contents;
 use undertone_core::node::{Node, NodeSetup, Roster, RosterError};
 use undertone_core::privacy::{Budget, ClientBudget, Rho, Spent};
@@ -17,11 +19,35 @@ use crate::limit::{Claim, Later, OwnerLimits, Stated, is_stage};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;
-use crate::page::Scene;
+use crate::options::{Confirmed, Options};
+use crate::page::{Board, Scene};
 use crate::results::{Results, Told, add_closing, read_finals};
-use crate::run::{Audience, Confirmed, Options, Report};
 use crate::state::{Anchor, StateFolder, make_folder};
 use crate::update::{Started, Update};
+
+/// How a peer ended.
+#[derive(Debug)]
+pub struct Report {
+    /// Where the results are.
+    pub folder: PathBuf,
+    /// The statement of what was spent.
+    pub statement: Value,
+    /// Whether it was asked to end before it had finished.
+    pub interrupted: bool,
+    /// Wall time from start to end.
+    pub seconds: f64,
+    /// The last releases that are in the model, with their authors.
+    pub(crate) finals: Vec<(u32, Vec<f64>)>,
+    /// Whether it was asked to end at all.
+    pub(crate) stopped: bool,
+}
+
+/// Who is told of a run: dashboards, the page, and whoever called.
+pub(crate) struct Audience<'a> {
+    pub metrics: Arc<Metrics>,
+    pub board: Option<&'a mut Board>,
+    pub observe: &'a mut dyn FnMut(Update),
+}
 
 /// Runs a study with the stages before and after its rounds, if it has any.
 pub(crate) fn run_stages(options: &Options, audience: &mut Audience) -> Result<Report, PeerError> {
