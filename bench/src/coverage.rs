@@ -3,10 +3,11 @@
 //! Synthetic data has a known truth; a real table is resampled with replacement, and its own coefficients without privacy are the truth. Every repeat has new
 //! records and new noise; parameters are planned once, from public facts.
 
+use rand::distr::Distribution;
 use rand::{RngExt, SeedableRng};
-use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rayon::prelude::*;
+use undertone_core::normal::Normal;
 use undertone_core::schema::Schema;
 use undertone_core::study::{Document, Study};
 use undertone_core::watch::Unwatched;
@@ -138,7 +139,7 @@ fn synthetic(loss: &'static str) -> Case {
         .into();
     let weights: Vec<f64> = truth.iter().map(|t| t.1).collect();
     let draw = move |rng: &mut Xoshiro256PlusPlus| {
-        let mut normal = || -> f64 { StandardNormal.sample(rng) };
+        let mut normal = || -> f64 { Normal.sample(rng) };
         let mut rows = Rows::new();
         for _ in 0..records {
             let shared = normal();

@@ -3,6 +3,7 @@
 mod coverage;
 mod peers;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::SeedableRng;
@@ -13,6 +14,7 @@ use undertone_core::privacy::{
 };
 use undertone_core::records;
 use undertone_core::study::Study;
+use undertone_sim::Population;
 
 const RECORDS: usize = 50;
 const FEATURES: usize = 8;
@@ -58,7 +60,12 @@ fn study(clients: usize, rounds: u32, trials: u32, redraw: &str) -> Study {
 }
 
 fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32, redraw: &str) -> f64 {
-    let outcome = undertone_sim::run(&study(clients, rounds, trials, redraw), &|_| {}).expect("the study runs");
+    let study = study(clients, rounds, trials, redraw);
+    // The records are drawn before, as those of the rivals are.
+    let sets = if redraw == "all" { trials } else { 1 };
+    let load = |trial| Arc::new(Population::load(&study, trial).expect("data that can be drawn"));
+    let populations: Vec<_> = (0..sets).map(load).collect();
+    let outcome = undertone_sim::run::run_on_loaded(&study, &populations, &|_| {}).expect("the study runs");
     let work = clients as f64 * f64::from(rounds) * f64::from(trials);
     work / (outcome.seconds - outcome.setup_seconds)
 }

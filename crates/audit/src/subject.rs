@@ -1,11 +1,12 @@
 //! What is audited: the clients of a study with records made for the attack, and one run of it through the code that peers and simulations run.
 
 use rand::RngExt;
-use rand_distr::{Distribution, StandardNormal};
+use rand::distr::Distribution;
 use undertone_core::algorithm::{Robust, Run};
 use undertone_core::client::{Cost, LARGEST_VALUE, Protection, RoundError, Rules, State};
 use undertone_core::graph::Graph;
 use undertone_core::names::Names;
+use undertone_core::normal::Normal;
 use undertone_core::privacy::{
     ClientBudget, Clip, Delta, MaskedLattice, Masking, Masks, Noise, RoundMasks, Sensitivity, Stream,
 };
@@ -502,5 +503,5 @@ impl Subject {
 }
 
 fn normal(rng: &mut impl rand::Rng) -> f64 {
-    StandardNormal.sample(rng)
+    Normal.sample(rng)
 }

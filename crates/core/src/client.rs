@@ -10,8 +10,10 @@
 use thiserror::Error;
 
 use crate::algorithm::{Algorithm, Round, Step, StepError};
+use crate::normal::Ahead;
 use crate::privacy::{ClientBudget, Noise, NoiseError, NoiseScale, RoundMasks, Spent, Stream};
 use crate::records::{Records, Scratch};
+use crate::simd::over;
 
 /// Values in a release of any study are no larger than this: beyond it sums of them could overflow. Most studies have a lower limit
 /// ([`Study::reach`](crate::study::Study::reach)).
@@ -65,7 +67,7 @@ pub enum Protection<'a> {
         noise: &'a Noise,
         /// The masks of this round, exactly if the budget is for masked noise.
         masks: Option<&'a RoundMasks>,
-        /// Repetition of a simulation; a peer has only trial 0.
+        /// Repetition of a simulation, the first of those side by side; a peer has only trial 0.
         trial: u32,
     },
 }
@@ -138,6 +140,14 @@ impl<'a> Release<'a> {
         self.values
     }
 
+    /// Moves the mean of the releases before it to that of them and this one.
+    pub fn add_to_mean(&self, mean: &mut [f64]) {
+        let share = 1.0 / f64::from(self.round);
+        over(mean.len(), || {
+            mean.iter_mut().zip(self.values).for_each(|(mean, value)| *mean += (value - *mean) * share)
+        });
+    }
+
     /// What it cost.
     pub fn cost(&self) -> Cost {
         self.cost
@@ -174,7 +184,7 @@ impl Rules<'_> {
             // Decided from released points alone, before anything is noised: that a run ends here reveals nothing about records.
             return Err(RoundError::Diverged);
         }
-        let cost = self.protect(round, records, protection, state.w, state.released)?;
+        let cost = self.protect(round, records, protection, state.w, state.released, &mut scratch.ahead)?;
         if masked {
             let gain = gain.ok_or(RoundError::Masks)?;
             state.w.iter_mut().chain(state.released.iter_mut()).for_each(|v| *v *= gain);
@@ -185,10 +195,12 @@ impl Rules<'_> {
             state.released.iter_mut().for_each(|v| *v = v.clamp(-part, part));
         }
         // The public part is added to what is already protected.
-        for ((w, released), public) in state.w.iter_mut().zip(state.released.iter_mut()).zip(&public) {
-            *w += public;
-            *released += public;
-        }
+        over(public.len(), || {
+            for ((w, released), public) in state.w.iter_mut().zip(state.released.iter_mut()).zip(&public) {
+                *w += public;
+                *released += public;
+            }
+        });
         scratch.public = public;
         Ok(Release { round: round.number, values: state.released, cost })
     }
@@ -220,6 +232,7 @@ impl Rules<'_> {
         protection: Protection,
         private: &[f64],
         released: &mut [f64],
+        ahead: &mut Ahead,
     ) -> Result<Cost, RoundError> {
         let Protection::On { budget, noise, masks, trial } = protection else {
             released.copy_from_slice(private);
@@ -233,11 +246,14 @@ impl Rules<'_> {
         let stream = Stream { trial, client: round.client as u32, round: round.number };
         let spent = match (budget.masking(), masks) {
             (None, None) => {
-                let sensitivity = self.algorithm.sensitivity(round, gradient);
-                noise.release(stream, NoiseScale::new(sensitivity, phi), private, released)?;
+                let scale = NoiseScale::new(self.algorithm.sensitivity(round, gradient), phi);
+                match round.trials {
+                    1 => noise.release_ahead(stream, round.clients() as u32, scale, private, released, ahead)?,
+                    trials => noise.release_trials(stream, trials, scale, private, released)?,
+                }
                 Spent::without_masks(phi)
             }
-            (Some(masking), Some(masks)) => {
+            (Some(masking), Some(masks)) if round.trials == 1 => {
                 if !masks.are_of(round.client, masking.trust.clients(), round.number) {
                     return Err(NoiseError::OtherMasks.into());
                 }

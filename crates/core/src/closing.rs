@@ -214,7 +214,7 @@ impl Closing {
             }
         }
         let mut gradient: Vec<f64> = rest[..p].iter().map(|v| v / a_g).collect();
-        problem.add_regularizer_subgradient(1.0, noise.clients, &self.w, &mut gradient);
+        problem.add_regularizer_subgradient(1.0, noise.clients, &self.w, 1, &mut gradient);
         let data = hessian.clone();
         let ridge = 2.0 * problem.lambda * problem.regularizer.weights().1 / noise.clients as f64;
         (0..problem.penalized(&self.w).len()).for_each(|i| hessian[i * p + i] += ridge);

@@ -73,6 +73,7 @@ pub mod loss;
 pub mod message;
 pub mod names;
 pub mod node;
+pub mod normal;
 pub mod privacy;
 pub mod problem;
 pub mod records;

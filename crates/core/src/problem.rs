@@ -33,18 +33,30 @@ pub struct Problem {
 impl Problem {
     /// The coordinates that R penalises.
     pub fn penalized<'a>(&self, w: &'a [f64]) -> &'a [f64] {
-        &w[..w.len() - usize::from(self.intercept)]
+        self.penalized_of(w, 1)
     }
 
-    /// Adds `scale` (lambda/K) R'(w) to `gradient`.
-    pub fn add_regularizer_subgradient(&self, scale: f64, clients: usize, w: &[f64], gradient: &mut [f64]) {
-        let w = self.penalized(w);
+    /// The same of so many trials side by side, coordinate by coordinate.
+    fn penalized_of<'a>(&self, w: &'a [f64], trials: usize) -> &'a [f64] {
+        &w[..w.len() - trials * usize::from(self.intercept)]
+    }
+
+    /// Adds `scale` (lambda/K) R'(w) to `gradient`, for so many trials side by side.
+    pub fn add_regularizer_subgradient(
+        &self,
+        scale: f64,
+        clients: usize,
+        w: &[f64],
+        trials: usize,
+        gradient: &mut [f64],
+    ) {
+        let w = self.penalized_of(w, trials);
         self.regularizer.add_subgradient(scale * self.lambda / clients as f64, w, gradient);
     }
 
-    /// Replaces u by argmin_w `scale` (lambda/K) R(w) + ||w - u||^2/2, the exact step for R.
-    pub fn prox(&self, scale: f64, clients: usize, u: &mut [f64]) {
-        let penalized = u.len() - usize::from(self.intercept);
+    /// Replaces u by argmin_w `scale` (lambda/K) R(w) + ||w - u||^2/2, the exact step for R, for so many trials side by side.
+    pub fn prox(&self, scale: f64, clients: usize, trials: usize, u: &mut [f64]) {
+        let penalized = self.penalized_of(u, trials).len();
         self.regularizer.prox(scale * self.lambda / clients as f64, &mut u[..penalized]);
     }
 

@@ -46,7 +46,9 @@ impl Swing {
 mod tests {
     use super::*;
     use crate::privacy::Stream;
-    use rand_distr::{Distribution, StandardNormal};
+    use rand::distr::Distribution;
+
+    use crate::normal::Normal;
 
     /// x(s+1) = x(s) - eta (curvature x(s) + noise), in several dimensions.
     fn swings(eta: f64, noise: f64) -> bool {
@@ -56,7 +58,7 @@ mod tests {
         for _ in 0..60 {
             swing.add(&x);
             for x in &mut x {
-                let xi: f64 = StandardNormal.sample(&mut rng);
+                let xi: f64 = Normal.sample(&mut rng);
                 *x -= eta * (*x + noise * xi);
             }
         }

@@ -76,7 +76,7 @@ fn by_definition(network: &Network, method: &FreeRounds, rounds: u32) -> Vec<f64
                 let records = network.clients[k].records();
                 records.gradient(network.problem.loss, &x[k..=k], 1.0, &mut Scratch::default(), &mut g);
                 if !method.prox {
-                    network.problem.add_regularizer_subgradient(1.0, clients, &x[k..=k], &mut g);
+                    network.problem.add_regularizer_subgradient(1.0, clients, &x[k..=k], 1, &mut g);
                 }
                 x[k] + method.momentum * (x[k] - before[k]) - eta * g[0]
             })
@@ -88,7 +88,7 @@ fn by_definition(network: &Network, method: &FreeRounds, rounds: u32) -> Vec<f64
             Mixing::Metropolis => (0..steps).fold(v, |v, _| times(&metropolis(&network.graph), &v)),
         };
         if method.prox {
-            v.iter_mut().for_each(|v| network.problem.prox(eta, clients, std::slice::from_mut(v)));
+            v.iter_mut().for_each(|v| network.problem.prox(eta, clients, 1, std::slice::from_mut(v)));
         }
         before = std::mem::replace(&mut x, v);
         points.push(x.clone());
@@ -276,6 +276,6 @@ fn the_prox_is_the_minimiser_and_makes_zeros() {
     let problem =
         Problem { loss: AnyLoss::Squared(Squared), regularizer: Regularizer::L1, lambda: 10.0, intercept: true };
     let mut w = [0.5, 0.5];
-    problem.prox(1.0, 2, &mut w);
+    problem.prox(1.0, 2, 1, &mut w);
     assert_eq!(w, [0.0, 0.5]);
 }

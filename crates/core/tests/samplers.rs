@@ -5,6 +5,7 @@ use chacha20::ChaCha20Rng;
 use dashu::rational::RBig;
 use opendp::traits::samplers::sample_discrete_gaussian as opendp_sample;
 use rand::{Rng, SeedableRng};
+use undertone_core::normal;
 use undertone_core::privacy::discrete_gaussian::sample;
 use undertone_core::privacy::{Clip, Noise, NoiseScale, Rho, Sensitivity, Stream};
 
@@ -344,4 +345,69 @@ fn every_coordinate_has_its_own_noise() {
         let different: std::collections::HashSet<u64> = released.iter().map(|v| v.to_bits()).collect();
         assert_eq!(different.len(), 50);
     }
+}
+
+/// Numbers of neighbouring streams: `next` names the streams, eight numbers of each.
+fn neighbours(next: impl Fn(u32) -> (u64, [u32; 3])) -> Vec<[f64; 8]> {
+    let one = |i: u32| {
+        let (seed, name) = next(i);
+        let mut numbers = [0.0; 8];
+        normal::fill(seed, name, &mut numbers);
+        numbers
+    };
+    (0..50_000).map(one).collect()
+}
+
+/// Chi-square of a table of 8 x 8 cells of equal probability, for pairs that should be independent normals; true when they are.
+fn are_independent_normals(pairs: impl Iterator<Item = (f64, f64)>) -> bool {
+    let cell = |x: f64| ((8.0 * 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)) as usize).min(7);
+    let mut counts = [0.0; 64];
+    pairs.for_each(|(x, y)| counts[8 * cell(x) + cell(y)] += 1.0);
+    let expected = counts.iter().sum::<f64>() / 64.0;
+    counts.iter().map(|c| (c - expected).powi(2) / expected).sum::<f64>() < chi_square_limit(63)
+}
+
+/// How many are beyond these, against the law: true when no count is further off than chance allows.
+fn has_the_tails(numbers: impl Iterator<Item = f64> + Clone) -> bool {
+    [2.5f64, 3.0, 3.5, 4.0].iter().all(|&limit| {
+        let total = numbers.clone().count() as f64;
+        let expected = total * libm::erfc(limit / std::f64::consts::SQRT_2);
+        let seen = numbers.clone().filter(|x| x.abs() > limit).count() as f64;
+        // Four limits; the variance of a count is about its mean.
+        (seen - expected).abs() < (Z + 0.3) * expected.sqrt() + 1.0
+    })
+}
+
+/// Noise of simulations: streams whose names differ in one part are independent of each other, and so are numbers of one stream; each is normal, in the tails too.
+#[test]
+fn streams_of_normals_are_independent() {
+    for (what, streams) in [
+        ("a", neighbours(|i| (7, [i, 3, 2]))),
+        ("b", neighbours(|i| (7, [3, i, 2]))),
+        ("c", neighbours(|i| (7, [3, 2, i]))),
+        ("seed", neighbours(|i| (u64::from(i), [3, 2, 1]))),
+    ] {
+        let all = streams.iter().flatten().copied();
+        assert!(kolmogorov(all.clone().collect()) < KOLMOGOROV_LIMIT, "{what}");
+        assert!(has_the_tails(all), "{what}");
+        for (p, q) in [(0, 1), (0, 2), (1, 2), (3, 6)] {
+            assert!(are_independent_normals(streams.iter().map(|s| (s[p], s[q]))), "{what}: numbers {p} and {q}");
+        }
+        let next = streams.iter().zip(&streams[1..]);
+        assert!(are_independent_normals(next.map(|(s, t)| (s[0], t[0]))), "{what}: neighbouring streams");
+    }
+}
+
+#[test]
+fn planted_bugs_of_normals_are_detected() {
+    let streams = neighbours(|i| (7, [i, 3, 2]));
+    // The angle of one arc only: pairs lie in a quarter of the plane.
+    let arc = streams.iter().map(|s| if s[0] > s[1].abs() { (s[0], s[1]) } else { (s[1].abs(), s[0]) });
+    assert!(!are_independent_normals(arc));
+    // A name that is not part of the counter: neighbouring streams are one.
+    assert!(!are_independent_normals(streams.iter().map(|s| (s[0], s[0]))));
+    // A radius from eight bits instead of 52 ends at 3.4.
+    assert!(!has_the_tails(streams.iter().flatten().map(|x| x.clamp(-3.4, 3.4))));
+    // sqrt(-2 ln u) with a logarithm that is off by 6%.
+    assert!(kolmogorov(streams.iter().flatten().map(|x| x * 1.03).collect()) > KOLMOGOROV_LIMIT);
 }

@@ -10,8 +10,8 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Client, Network};
+use rand::distr::Distribution;
 use rand::{RngExt, SeedableRng};
-use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::free_rounds::{FreeRounds, Mixing};
 use undertone_core::algorithm::p_admm::PAdmm;
@@ -23,6 +23,7 @@ use undertone_core::graph::Graph;
 use undertone_core::knob::Settings;
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::names::Names;
+use undertone_core::normal::Normal;
 use undertone_core::privacy::{Accountant, ClientBudget, Clip, Delta, Noise, Rho, Schedule, Sensitivity, Stream};
 use undertone_core::problem::Problem;
 use undertone_core::records::{Records, Scratch};
@@ -188,8 +189,8 @@ impl Algorithm for Planted {
             Mistake::RegularizerAtW if round.client == 0 => {
                 zcdp().step(round, records, gamma, scratch, right)?;
                 let a = 2.0 * zcdp().rho * 2.0 + 1.0 / zcdp().eta.at(round.number, None);
-                round.run.problem.add_regularizer_subgradient(-1.0 / a, 3, &private, w);
-                round.run.problem.add_regularizer_subgradient(1.0 / a, 3, round.own, w);
+                round.run.problem.add_regularizer_subgradient(-1.0 / a, 3, &private, 1, w);
+                round.run.problem.add_regularizer_subgradient(1.0 / a, 3, round.own, 1, w);
             }
             _ => zcdp().step(round, records, gamma, scratch, right)?,
         }
@@ -397,7 +398,7 @@ fn noise_is_made_for_the_round_as_it_is() {
                     let sigma = CLIP * gain(neighbours.len(), f64::from(number), eta) / (2.0 * phi).sqrt();
                     let mut rng = Stream { trial: 0, client: 0, round: number }.fast(7);
                     for (noised, clean) in noised.iter().zip(&clean) {
-                        let xi: f64 = StandardNormal.sample(&mut rng);
+                        let xi: f64 = Normal.sample(&mut rng);
                         let found = (noised - clean) / sigma;
                         assert!((found - xi).abs() < 1e-9, "{}: {found} is not {xi}", algorithm.name());
                     }

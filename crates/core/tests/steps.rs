@@ -246,7 +246,7 @@ fn closed_form_step_is_the_numerical_argmin() {
             &mut Scratch::default(),
             &mut gradient,
         );
-        problem.add_regularizer_subgradient(1.0, 4, &network.released[..3], &mut gradient);
+        problem.add_regularizer_subgradient(1.0, 4, &network.released[..3], 1, &mut gradient);
         let w = network.step(&algorithm, 1)[..3].to_vec();
         // After the step the memory is gamma(n-1), which the minimised function needs.
         let gamma = network.memory[..3].to_vec();

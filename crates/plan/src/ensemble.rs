@@ -4,8 +4,9 @@
 //! their columns lie inside the public bounds and how wide they are, in correlation and shape, in how much the columns tell about the target.
 //! The numbers below come from looking at public data sets, none of them a user's.
 
+use rand::distr::Distribution;
 use rand::{Rng, RngExt};
-use rand_distr::{Distribution, StandardNormal};
+use undertone_core::normal::Normal;
 use undertone_core::privacy::Stream;
 use undertone_core::schema::{Cell, Column, ColumnKind, Schema};
 
@@ -80,7 +81,7 @@ enum Target {
 }
 
 fn normal(rng: &mut impl Rng) -> f64 {
-    StandardNormal.sample(rng)
+    Normal.sample(rng)
 }
 
 fn log_uniform(rng: &mut impl Rng, low: f64, high: f64) -> f64 {

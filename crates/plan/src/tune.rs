@@ -6,11 +6,12 @@
 //! compared on data that the search has not used. What [`tune`] minimises is the error after the last round, summed over
 //! clients, as the mean over trials; [`Search::least`] takes any measure.
 
-use rand_distr::{Distribution, StandardNormal};
+use rand::distr::Distribution;
 use rayon::prelude::*;
 use undertone_core::algorithm;
 use undertone_core::cholesky::Cholesky;
 use undertone_core::knob::{self, Knob, Scale, Value};
+use undertone_core::normal::Normal;
 use undertone_core::privacy::{Accountant, Stream};
 use undertone_core::study::{AlgorithmSpec, Reader, Redraw, Simulation, Study, StudyError, StudySpec};
 use undertone_core::watch::Unwatched;
@@ -300,7 +301,7 @@ impl SearchLaw {
 
     fn draw(&self, stream: Stream, seed: u64) -> Vec<f64> {
         let mut rng = stream.fast(seed);
-        let z: Vec<f64> = self.mean.iter().map(|_| StandardNormal.sample(&mut rng)).collect();
+        let z: Vec<f64> = self.mean.iter().map(|_| Normal.sample(&mut rng)).collect();
         let moved = (0..z.len()).map(|i| self.root.row(i).iter().zip(&z).map(|(a, z)| a * z).sum::<f64>());
         self.mean.iter().zip(moved).map(|(mean, moved)| (mean + moved).clamp(0.0, 1.0)).collect()
     }

@@ -38,6 +38,7 @@ pub mod burden;
 pub mod caveat;
 pub mod central;
 pub mod data;
+mod error;
 pub mod folder;
 mod liars;
 mod losses;
@@ -48,6 +49,7 @@ pub mod outcome;
 pub mod plot;
 mod prefetch;
 pub mod run;
+mod trial;
 
 pub use data::Population;
 pub use outcome::Outcome;

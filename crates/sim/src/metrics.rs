@@ -9,6 +9,7 @@ use crate::central::Central;
 use crate::data::{CHUNK, Population};
 use crate::liars::Liars;
 use crate::losses::LostClients;
+use crate::network::Points;
 
 /// Something about each of the three models that a client has after round n.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
@@ -60,16 +61,6 @@ impl Metrics {
     }
 }
 
-/// All clients' models after a round, in one array each.
-pub struct Models<'a> {
-    /// w_k(n).
-    pub w: &'a [f64],
-    /// w~_k(n).
-    pub released: &'a [f64],
-    /// Running averages.
-    pub average: &'a [f64],
-}
-
 /// What models are measured against.
 pub struct Yardstick<'a> {
     /// The data.
@@ -96,7 +87,7 @@ struct Sums {
 
 impl Yardstick<'_> {
     /// Takes all metrics after `round`. Sums run over clients in chunks of fixed size, so they do not depend on the threads.
-    pub fn measure(&self, models: &Models, round: u32) -> Metrics {
+    pub fn measure(&self, models: &Points, round: u32) -> Metrics {
         let features = self.population.features();
         let clients = self.population.clients();
         let losses = self.losses.filter(|losses| round > losses.after);
@@ -109,7 +100,7 @@ impl Yardstick<'_> {
                 counted.flat_map(|k| &models.released[k * features..][..features]).copied().collect();
             undertone_data::mean(&points, features)
         } else {
-            undertone_data::mean(models.released, features)
+            undertone_data::mean(&models.released, features)
         };
         let chunks = clients.div_ceil(CHUNK);
         let chunk = |index: usize| {
@@ -136,16 +127,16 @@ impl Yardstick<'_> {
         }
     }
 
-    fn measure_chunk(&self, models: &Models, mean: &[f64], clients: impl Iterator<Item = usize>) -> Sums {
+    fn measure_chunk(&self, models: &Points, mean: &[f64], clients: impl Iterator<Item = usize>) -> Sums {
         let features = self.population.features();
         let mut scratch = Scratch::default();
         let mut sums = Sums::default();
         for k in clients {
             let own = |all: &[f64], centre: &[f64]| distance(&all[k * features..][..features], centre);
             let all = |centre: &[f64]| PerModel {
-                w: own(models.w, centre),
-                released: own(models.released, centre),
-                average: own(models.average, centre),
+                w: own(&models.w, centre),
+                released: own(&models.released, centre),
+                average: own(&models.average, centre),
             };
             if let Some(central) = self.central {
                 sums.error = sums.error.plus(all(&central.w));

@@ -1,5 +1,6 @@
-//! All clients of one trial, in flat arrays, and one round of them.
+//! All clients of one trial, or of several side by side, in flat arrays, and one round of them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use rayon::prelude::*;
@@ -30,7 +31,10 @@ pub struct Ground<'a> {
     /// Who is lost in the middle, if anybody is.
     pub losses: Option<&'a LostClients>,
     pub liars: Option<&'a Liars>,
+    /// The first trial.
     pub trial: u32,
+    /// How many trials there are side by side, on the same records: number p of trial t of a client is at p `trials` + t.
+    pub trials: usize,
 }
 
 /// What is special about one client.
@@ -58,10 +62,22 @@ pub struct ClientVectors {
     memory: Aligned,
     /// How many vectors of it a client has; at least one, so that they can be split among the tasks.
     width: usize,
+    /// How many trials there are side by side.
+    trials: usize,
     /// w(n), up to date after measured rounds.
     pub w: Aligned,
     /// The running average of w~.
     pub average: Aligned,
+}
+
+/// What all clients have after a round of one trial, one after the other.
+pub struct Points<'a> {
+    /// w_k(n), if the round was measured.
+    pub w: Cow<'a, [f64]>,
+    /// w~_k(n).
+    pub released: Cow<'a, [f64]>,
+    /// Running averages.
+    pub average: Cow<'a, [f64]>,
 }
 
 /// The clients that one task computes.
@@ -75,12 +91,12 @@ struct Part<'a> {
 
 impl ClientVectors {
     /// All zero, as Algorithm 1 begins.
-    pub fn new(population: &Population, study: &Study, graph: &Graph) -> Self {
-        let size = population.clients() * population.features();
+    pub fn new(population: &Population, study: &Study, graph: &Graph, trials: usize) -> Self {
+        let size = population.clients() * population.features() * trials;
         let zeros = || Aligned::zeros(size);
         let width = study.memory(graph).max(1);
         let memory = Aligned::zeros(size * width);
-        Self { released: zeros(), next: zeros(), memory, width, w: zeros(), average: zeros() }
+        Self { released: zeros(), next: zeros(), memory, width, trials, w: zeros(), average: zeros() }
     }
 
     /// Round n of all clients. `measured` tells whether w(n) will be measured.
@@ -89,7 +105,7 @@ impl ClientVectors {
             self.drop_lost(ground, round - 1);
         }
         let released: &[f64] = &self.released;
-        let size = CHUNK * ground.population.features();
+        let size = CHUNK * ground.population.features() * self.trials;
         let touches = ground.rules.algorithm.touches_records(round, ground.run.rounds);
         let drawn = ground
             .masks
@@ -116,6 +132,29 @@ impl ClientVectors {
         }
         std::mem::swap(&mut self.released, &mut self.next);
         Ok(())
+    }
+
+    /// The points of one of the trials.
+    pub fn points(&self, trial: usize) -> Points<'_> {
+        fn pick(all: &[f64], trial: usize, trials: usize) -> Cow<'_, [f64]> {
+            match trials {
+                1 => Cow::Borrowed(all),
+                _ => all.iter().skip(trial).step_by(trials).copied().collect(),
+            }
+        }
+        let [w, released, average] = [&self.w, &self.released, &self.average].map(|all| pick(all, trial, self.trials));
+        Points { w, released, average }
+    }
+
+    /// The same, and nothing else is kept.
+    pub fn into_points(self, trial: usize) -> Points<'static> {
+        if self.trials > 1 {
+            let Points { w, released, average } = self.points(trial);
+            let own = |points: Cow<'_, [f64]>| Cow::Owned(points.into_owned());
+            return Points { w: own(w), released: own(released), average: own(average) };
+        }
+        let Self { w, released, average, .. } = self;
+        Points { w: w.into_vec().into(), released: released.into_vec().into(), average: average.into_vec().into() }
     }
 
     /// Takes the edges of those that are lost after `round` rounds out of the duals of the others, as peers do: gamma_k is the weight
@@ -150,9 +189,8 @@ impl Ground<'_> {
         masks: Option<&RoundMasks>,
     ) -> Result<(), Stuck> {
         let losses = self.losses.filter(|losses| number > losses.after);
-        let features = self.population.features();
+        let features = self.population.features() * self.trials;
         let memory = part.memory.len() / part.next.len();
-        let share = 1.0 / f64::from(number);
         let mut scratch = Scratch::default();
         let mut unseen = vec![0.0; features];
         let end = part.first + part.next.len() / features;
@@ -168,6 +206,7 @@ impl Ground<'_> {
                 continue;
             }
             let mut round = self.run.round(number, client, special.and_then(|s| s.eta)).with_points(own, released);
+            round.trials = self.trials;
             if let Some(losses) = losses {
                 round = round.left_with(losses.neighbours(client));
             }
@@ -184,12 +223,11 @@ impl Ground<'_> {
                 w: if measured { &mut part.w[at..][..features] } else { &mut unseen },
                 released: &mut part.next[at..][..features],
             };
-            self.rules
+            let release = self
+                .rules
                 .round(&round, self.population.records(client), protection, state, &mut scratch)
                 .map_err(|reason| Stuck { client, reason })?;
-            for (average, released) in part.average[at..][..features].iter_mut().zip(&part.next[at..]) {
-                *average += (released - *average) * share;
-            }
+            release.add_to_mean(&mut part.average[at..][..features]);
         }
         Ok(())
     }
@@ -202,7 +240,7 @@ impl Ground<'_> {
             self.population.prefetch(client + 1);
         }
         if client + AHEAD < end {
-            let features = self.population.features();
+            let features = self.population.features() * self.trials;
             for &l in self.run.graph.neighbours(client + AHEAD) {
                 prefetch(&released[l as usize * features..][..features]);
             }

@@ -8,7 +8,8 @@ use undertone_core::study::{AlgorithmSpec, DataSpec, PrivacySpec, StudySpec};
 use undertone_data::{Interval, MemoryTable};
 use undertone_sim::{Population, Unwatched, run_on};
 
-use rand_distr::{Distribution, StandardNormal};
+use rand::distr::Distribution;
+use undertone_core::normal::Normal;
 
 const CLIENTS: usize = 6;
 const RECORDS: usize = 400;
@@ -38,7 +39,7 @@ fn spec(colluders: Option<usize>, losses: usize) -> StudySpec {
 fn tables(repeat: u32) -> Vec<(String, MemoryTable)> {
     let table = |k: usize| {
         let mut rng = Stream { trial: repeat, client: k as u32, round: 0 }.fast(99);
-        let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
+        let mut normal = || -> f64 { Normal.sample(&mut rng) };
         let row = |_| {
             // Within the three spreads to which columns are limited.
             let (a, b) = (3.0 + 2.0 * normal().clamp(-2.9, 2.9), 0.5 * normal().clamp(-2.9, 2.9));

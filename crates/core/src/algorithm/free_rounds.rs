@@ -184,7 +184,7 @@ impl FreeRounds {
     /// v_k becomes x_k, and is added to the sum if it will be averaged.
     fn finish_epoch(&self, round: &Round, data_round: u32, sum: &mut [f64], v: &mut [f64]) {
         if self.prox {
-            round.run.problem.prox(self.eta.at(data_round, None), round.clients(), v);
+            round.prox(self.eta.at(data_round, None), v);
         }
         if data_round + self.averaged() > self.data_rounds {
             sum.iter_mut().zip(v).for_each(|(sum, v)| *sum += *v);
@@ -250,7 +250,7 @@ impl Algorithm for FreeRounds {
         round.loss_gradient(records, point, step.scale, scratch, step.private);
         if !self.prox {
             let eta = self.eta.at(self.epoch(round.number, round.run.rounds).data_round, None);
-            round.run.problem.add_regularizer_subgradient(-eta, round.clients(), point, step.public);
+            round.add_regularizer_at(point, -eta, step.public);
         }
         Ok(())
     }

@@ -118,6 +118,11 @@ pub trait Algorithm: Debug + Send + Sync {
         true
     }
 
+    /// Whether trials can be computed side by side: whether a step does the same in every coordinate, apart from the gradient.
+    fn takes_trials(&self) -> bool {
+        true
+    }
+
     /// How many vectors of length P a client carries from round to round besides its released point, all zero at
     /// first. They may be computed from released points only. A dual gamma_k is the first of them. In a robust run, what each edge has carried follows
     /// ([`Study::memory`](crate::study::Study::memory)).

@@ -112,6 +112,11 @@ impl Algorithm for PAdmm {
         self.clipped
     }
 
+    /// A minimiser is found for one trial at a time.
+    fn takes_trials(&self) -> bool {
+        false
+    }
+
     /// 2 c1/(M mu), plus the error of the inner solver: a gradient of TOLERANCE is TOLERANCE/mu of distance.
     fn sensitivity(&self, round: &Round, gradient: Sensitivity) -> Sensitivity {
         let problem = round.run.problem;
@@ -162,7 +167,7 @@ impl Local<'_> {
     fn gradient(&self, w: &[f64], scratch: &mut Scratch, out: &mut [f64]) {
         let problem = self.round.run.problem;
         self.records.gradient(problem.loss, w, 1.0, scratch, out);
-        problem.add_regularizer_subgradient(1.0, self.round.clients(), w, out);
+        problem.add_regularizer_subgradient(1.0, self.round.clients(), w, 1, out);
         for ((out, pull), w) in out.iter_mut().zip(&self.pull).zip(w) {
             *out += self.penalty * w + pull;
         }

@@ -4,6 +4,7 @@ use super::Robust;
 use crate::graph::Graph;
 use crate::problem::Problem;
 use crate::records::{Records, Scratch};
+use crate::simd::over;
 
 /// The public facts of a run that are the same in all rounds and for all clients.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +32,9 @@ pub struct Round<'a> {
     pub eta: Option<f64>,
     /// Who the neighbours are, in ascending order. Fewer than in the graph if edges were dropped.
     pub neighbours: &'a [u32],
+    /// How many trials of a simulation are computed side by side. Points, and vectors in memory, then have P times as many numbers: number p of trial t
+    /// is at p `trials` + t.
+    pub trials: usize,
     /// w~_k(n-1).
     pub own: &'a [f64],
     /// Released points, one after the other.
@@ -44,7 +48,7 @@ impl<'a> Run<'a> {
     #[inline]
     pub fn round(self, number: u32, client: usize, eta: Option<f64>) -> Round<'a> {
         let neighbours = self.graph.neighbours(client);
-        Round { run: self, number, client, eta, neighbours, own: &[], points: &[], slots: &[] }
+        Round { run: self, number, client, eta, neighbours, trials: 1, own: &[], points: &[], slots: &[] }
     }
 }
 
@@ -53,6 +57,12 @@ impl<'a> Round<'a> {
     #[inline]
     pub fn with_points(self, own: &'a [f64], points: &'a [f64]) -> Self {
         Self { own, points, slots: self.neighbours, ..self }
+    }
+
+    /// The same for so many trials at once.
+    #[inline]
+    pub fn side_by_side(self, trials: usize) -> Self {
+        Self { trials, ..self }
     }
 
     /// The same with w~_k(n-1) and the points of `neighbours` alone, one after the other: `slots` counts them from 0.
@@ -127,19 +137,31 @@ impl<'a> Round<'a> {
 
     /// `scale` times the mean clipped loss gradient at a public point: the only part of a step that depends on records.
     pub fn loss_gradient(&self, records: Records, at: &[f64], scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
-        records.gradient(self.run.problem.loss, at, scale, scratch, out);
+        records.gradients(self.run.problem.loss, at, self.trials, scale, scratch, out);
     }
 
     /// Adds `scale` (lambda/K) R'(w~_k(n-1)), which is public.
     pub fn add_regularizer(&self, scale: f64, out: &mut [f64]) {
-        self.run.problem.add_regularizer_subgradient(scale, self.clients(), self.own, out);
+        self.add_regularizer_at(self.own, scale, out);
+    }
+
+    /// Adds `scale` (lambda/K) R'(w) at a public point.
+    pub fn add_regularizer_at(&self, w: &[f64], scale: f64, out: &mut [f64]) {
+        self.run.problem.add_regularizer_subgradient(scale, self.clients(), w, self.trials, out);
+    }
+
+    /// The exact step for `scale` (lambda/K) R from a public point.
+    pub fn prox(&self, scale: f64, u: &mut [f64]) {
+        self.run.problem.prox(scale, self.clients(), self.trials, u);
     }
 }
 
 /// target = f(target, a, b) in every coordinate.
 #[inline(always)]
 fn set(target: &mut [f64], a: &[f64], b: &[f64], f: impl Fn(f64, f64, f64) -> f64) {
-    for ((target, a), b) in target.iter_mut().zip(a).zip(b) {
-        *target = f(*target, *a, *b);
-    }
+    over(target.len(), || {
+        for ((target, a), b) in target.iter_mut().zip(a).zip(b) {
+            *target = f(*target, *a, *b);
+        }
+    });
 }

@@ -21,6 +21,7 @@ use super::{Algorithm, Entry, Round, Step, StepError, StepSize};
 use crate::knob::{Domain, Knob, Scale, Settings, Value};
 use crate::records::{Records, Scratch};
 use crate::rule;
+use crate::simd::over;
 
 /// The penalty of ADMM.
 pub(super) const RHO: Knob =
@@ -72,7 +73,9 @@ impl ZcdpNfl {
             }
             None => {
                 let disagreement = round.disagreement(&mut scratch.vector);
-                gamma.iter_mut().zip(disagreement).for_each(|(gamma, d)| *gamma += self.rho * d);
+                over(gamma.len(), || {
+                    gamma.iter_mut().zip(disagreement).for_each(|(gamma, d)| *gamma += self.rho * d);
+                });
             }
         }
         gamma
@@ -131,11 +134,13 @@ impl Algorithm for ZcdpNfl {
         let share = 1.0 / self.curvature(round);
         round.loss_gradient(records, round.own, step.scale, scratch, step.private);
         let gamma = self.update_dual(round, memory, scratch);
-        for (((public, gamma), own), disagreement) in
-            step.public.iter_mut().zip(gamma).zip(round.own).zip(&scratch.vector)
-        {
-            *public = own - (*gamma + self.rho * disagreement) * share;
-        }
+        over(gamma.len(), || {
+            for (((public, gamma), own), disagreement) in
+                step.public.iter_mut().zip(gamma).zip(round.own).zip(&scratch.vector)
+            {
+                *public = own - (*gamma + self.rho * disagreement) * share;
+            }
+        });
         round.add_regularizer(-share, step.public);
         Ok(())
     }

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use chacha20::ChaCha20Rng;
-use rand::{Rng, SeedableRng};
-use rand_distr::{Distribution, StandardNormal};
+use rand::SeedableRng;
 
 use zeroize::Zeroizing;
+
+use crate::normal;
 
 use super::discrete_gaussian;
 use super::noise::Stream;
@@ -70,8 +71,8 @@ impl Masks {
         };
         let mut mean = vec![0.0; features];
         for client in 0..clients {
-            let mut rng = Stream { trial, client: client as u32, round }.fast(seed);
-            mean.iter_mut().for_each(|sum| *sum += normal(&mut rng));
+            let stream = Stream { trial, client: client as u32, round };
+            normal::add_scaled(seed, stream.normals(), 1, 1.0, &mut mean);
         }
         mean.iter_mut().for_each(|sum| *sum /= clients as f64);
         RoundMasks { clients, trial, round, source: Drawn::Joint { seed, mean } }
@@ -80,10 +81,6 @@ impl Masks {
 
 /// Keeps the streams of masks apart from those of own noise under the same seed.
 const SEPARATE: u64 = 0x6d61_736b_732e_2e2e; // "masks..."
-
-fn normal(rng: &mut impl Rng) -> f64 {
-    StandardNormal.sample(rng)
-}
 
 /// The masks of one data round.
 pub struct RoundMasks {
@@ -175,11 +172,10 @@ impl RoundMasks {
     /// a number.
     pub fn sum_normal(&self, client: usize, lattice: &MaskedLattice, out: &mut [f64]) {
         let Drawn::Joint { seed, mean } = &self.source else { return out.fill(f64::NAN) };
-        let mut rng = Stream { trial: self.trial, client: client as u32, round: self.round }.fast(*seed);
+        let stream = Stream { trial: self.trial, client: client as u32, round: self.round };
+        normal::fill(*seed, stream.normals(), out);
         let scale = lattice.mask() as f64 * lattice.step() * (self.clients as f64).sqrt();
-        for (out, mean) in out.iter_mut().zip(mean) {
-            *out = scale * (normal(&mut rng) - mean);
-        }
+        out.iter_mut().zip(mean).for_each(|(out, mean)| *out = scale * (*out - mean));
     }
 }
 

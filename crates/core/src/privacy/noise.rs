@@ -12,10 +12,11 @@
 
 use chacha20::ChaCha20Rng;
 use rand::SeedableRng;
-use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+use crate::normal::{self, Ahead};
 
 use super::discrete_gaussian;
 use super::masks::RoundMasks;
@@ -42,6 +43,9 @@ pub enum NoiseError {
         "masked noise for this client cannot be represented; change the budget, clip or number of records, or set privacy.colluders for fewer masks"
     )]
     UnrepresentableMask,
+    /// Safe noise for several trials at once.
+    #[error("noise that is safe to release is made for one trial at a time")]
+    OneTrial,
     /// The masks of another client, round or number of clients, or secret masks under noise that is not safe.
     #[error("the masks are not those of this client and round, or not made for this kind of noise")]
     OtherMasks,
@@ -85,6 +89,28 @@ impl Noise {
         matches!(self.0, Source::Secure | Source::Keyed { .. })
     }
 
+    /// Whether the noise of several trials can be drawn at once.
+    pub fn takes_trials(&self) -> bool {
+        !self.is_safe()
+    }
+
+    /// The same as [`Noise::release`] for so many trials side by side, of which `stream` names the first: number p of trial t is at p `trials` + t.
+    ///
+    /// Only simulations have trials, so noise that is safe to release is not made for several at once.
+    pub fn release_trials(
+        &self,
+        stream: Stream,
+        trials: usize,
+        scale: NoiseScale,
+        value: &[f64],
+        released: &mut [f64],
+    ) -> Result<(), NoiseError> {
+        let Source::Fast { seed } = self.0 else { return Err(NoiseError::OneTrial) };
+        released.copy_from_slice(value);
+        normal::add_scaled(seed, stream.normals(), trials, scale.sigma(), released);
+        Ok(())
+    }
+
     /// Writes `value` plus noise of the given scale to `released`: the paper's w~ = w + xi.
     pub fn release(
         &self,
@@ -93,13 +119,25 @@ impl Noise {
         value: &[f64],
         released: &mut [f64],
     ) -> Result<(), NoiseError> {
+        self.release_ahead(stream, 0, scale, value, released, &mut Ahead::default())
+    }
+
+    /// The same; numbers that are not safe to release are drawn for several of so many clients at a time, and kept in `ahead`.
+    pub(crate) fn release_ahead(
+        &self,
+        stream: Stream,
+        clients: u32,
+        scale: NoiseScale,
+        value: &[f64],
+        released: &mut [f64],
+        ahead: &mut Ahead,
+    ) -> Result<(), NoiseError> {
         match &self.0 {
             Source::Fast { seed } => {
-                let mut rng = stream.fast(*seed);
                 let sigma = scale.sigma();
-                for (r, v) in released.iter_mut().zip(value) {
-                    let xi: f64 = StandardNormal.sample(&mut rng);
-                    *r = v + sigma * xi;
+                let drawn = ahead.stream(*seed, stream.normals(), clients, value.len());
+                for (i, (r, v)) in released.iter_mut().zip(value).enumerate() {
+                    *r = v + sigma * drawn.number(i);
                 }
             }
             Source::Secure | Source::Keyed { .. } => {
@@ -127,13 +165,9 @@ impl Noise {
             return Err(NoiseError::OtherMasks);
         }
         if let Source::Fast { seed } = self.0 {
-            let mut rng = stream.fast(seed);
-            let sigma = own.scale as f64 * lattice.step();
             masks.sum_normal(client, lattice, released);
-            for (r, v) in released.iter_mut().zip(value) {
-                let xi: f64 = StandardNormal.sample(&mut rng);
-                *r += v + sigma * xi;
-            }
+            released.iter_mut().zip(value).for_each(|(r, v)| *r += v);
+            normal::add_scaled(seed, stream.normals(), 1, own.scale as f64 * lattice.step(), released);
             return Ok(());
         }
         let mut sums = vec![0; value.len()];
@@ -190,6 +224,11 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// The name of the stream in [`normal`]; those of neighbouring trials follow each other.
+    pub(super) fn normals(self) -> normal::Name {
+        [self.client, self.round, self.trial]
+    }
+
     /// The seeded generator of this stream.
     ///
     /// Each word is a bijection of the one before and one more part of the name, so no two names share a state.

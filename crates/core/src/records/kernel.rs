@@ -5,11 +5,27 @@ use crate::loss::Loss;
 use crate::simd::{Kernel, LANES, Lanes, Vector};
 
 /// Features handled at a time; their weights or sums stay in registers.
-const TILE: usize = 8;
+pub(super) const TILE: usize = 8;
 
 #[inline(always)]
 fn sum(lanes: Lanes) -> f64 {
     (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+}
+
+#[inline(always)]
+fn lanes<S: Vector>(simd: S, v: S::V) -> Lanes {
+    let mut lanes = [0.0; LANES];
+    simd.store(v, &mut lanes);
+    lanes
+}
+
+/// The slope of the loss, no further from zero than the limit.
+#[inline(always)]
+pub(super) fn clipped_slope<L: Loss>(loss: L, z: f64, y: f64, limit: f64) -> f64 {
+    let slope = loss.slope(z, y);
+    // Written so that a NaN, which only a diverged model can cause, becomes the limit and is clipped too.
+    let slope = if slope > -limit { slope } else { -limit };
+    if slope < limit { slope } else { limit }
 }
 
 /// Runs `$body` for the tiles that cover `$features` features, with `$first` the first feature of each and `$n` its
@@ -19,8 +35,8 @@ macro_rules! for_tiles {
         let mut $first = 0;
         while $first < $features {
             $first += match $features - $first {
-                TILE.. => {
-                    const $n: usize = TILE;
+                $crate::records::kernel::TILE.. => {
+                    const $n: usize = $crate::records::kernel::TILE;
                     $body;
                     $n
                 }
@@ -43,6 +59,8 @@ macro_rules! for_tiles {
         }
     }};
 }
+
+pub(super) use for_tiles;
 
 /// Groups of `width` records each; `FULL` says at compile time that the width is `LANES`.
 #[derive(Clone, Copy)]
@@ -92,7 +110,7 @@ impl<'a, const FULL: bool> Groups<'a, FULL> {
             for (i, &w) in w.iter().enumerate() {
                 sum = simd.multiply_add(sum, self.load(simd, columns, i), w);
             }
-            z.copy_from_slice(&simd.lanes(sum));
+            simd.store(sum, z);
         }
     }
 
@@ -101,13 +119,9 @@ impl<'a, const FULL: bool> Groups<'a, FULL> {
     fn clipped_slopes<S: Vector, L: Loss>(self, simd: S, loss: L, z: &mut [f64]) {
         for (group, z) in self.iter().zip(z.chunks_exact_mut(LANES)) {
             let extra = self.slots(group, self.features, EXTRA);
-            let (y, limit) = (simd.lanes(self.load(simd, extra, 0)), simd.lanes(self.load(simd, extra, 1)));
+            let (y, limit) = (lanes(simd, self.load(simd, extra, 0)), lanes(simd, self.load(simd, extra, 1)));
             let clipped: Lanes = std::array::from_fn(|lane| {
-                let slope = loss.slope(z[lane], y[lane]);
-                // Written so that a NaN, which only a diverged model can cause, becomes the limit and is clipped too.
-                let slope = if slope > -limit[lane] { slope } else { -limit[lane] };
-                let slope = if slope < limit[lane] { slope } else { limit[lane] };
-                if lane < self.width() { slope } else { 0.0 }
+                if lane < self.width() { clipped_slope(loss, z[lane], y[lane], limit[lane]) } else { 0.0 }
             });
             z.copy_from_slice(&clipped);
         }
@@ -170,7 +184,7 @@ impl<L: Loss> Kernel for Gradient<'_, L> {
             let sums = main.add_columns::<S, N>(simd, first, main_slopes, [simd.splat(0.0); N]);
             let sums = tail.add_columns::<S, N>(simd, first, tail_slopes, sums);
             for (out, sums) in self.out[first..].iter_mut().zip(sums) {
-                *out = sum(simd.lanes(sums)) * share;
+                *out = sum(lanes(simd, sums)) * share;
             }
         });
     }

@@ -10,12 +10,18 @@
 //! never used. Every instruction set therefore produces the same bits.
 
 mod kernel;
+mod side_by_side;
 
 use kernel::{Gradient, Groups, MeanLoss};
+use side_by_side::Gradients;
 
 use crate::loss::{AnyLoss, with_loss};
+use crate::normal::Ahead;
 use crate::privacy::{Clip, Clipping, Sensitivity};
-use crate::simd::{LANES, dispatch};
+use crate::simd::{LANES, WIDEST, dispatch};
+
+/// Trials are computed side by side in multiples of this number.
+pub const TRIALS: usize = LANES;
 
 /// Numbers kept per record besides the features: the target and the slope limit.
 const EXTRA: usize = 2;
@@ -161,6 +167,8 @@ pub struct Scratch {
     pub(crate) vector: Vec<f64>,
     /// The public part of a step.
     pub(crate) public: Vec<f64>,
+    /// Noise of the clients that come next in a simulation.
+    pub(crate) ahead: Ahead,
 }
 
 impl<'a> Records<'a> {
@@ -220,6 +228,29 @@ impl<'a> Records<'a> {
         with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, scale, slopes, out }));
     }
 
+    /// The same at the points of several trials side by side, number p of trial t at p `trials` + t: each has the bits that it has alone.
+    ///
+    /// # Panics
+    /// If there is not one trial or a multiple of [`TRIALS`], or `w` is not that long.
+    pub fn gradients(
+        self,
+        loss: AnyLoss,
+        w: &[f64],
+        trials: usize,
+        scale: f64,
+        scratch: &mut Scratch,
+        out: &mut [f64],
+    ) {
+        assert!(w.len() == trials * self.features && out.len() == w.len(), "P numbers of each trial");
+        if trials == 1 {
+            return self.gradient(loss, w, scale, scratch, out);
+        }
+        assert!(trials.is_multiple_of(TRIALS), "whole vectors");
+        scratch.slopes.resize(self.records * WIDEST, 0.0);
+        let slopes = &mut scratch.slopes[..];
+        with_loss!(loss, loss => dispatch(Gradients { records: self, loss, w, trials, scale, slopes, out }));
+    }
+
     /// The loss at `w`, unclipped: (1/D) sum_j loss(x_j.w, y_j), with D the divisor.
     pub fn mean_loss(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch) -> f64 {
         let z = self.slopes(scratch);
@@ -244,9 +275,13 @@ impl<'a> Records<'a> {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand::distr::Distribution;
+
     use super::*;
-    use crate::loss::{Absolute, Logistic, Squared};
-    use crate::simd::{Baseline, Kernel};
+    use crate::knob::Settings;
+    use crate::normal::Normal;
+    use crate::simd::{Baseline, Kernel, on_each};
 
     /// The dispatched code and the baseline must agree to the last bit.
     #[test]
@@ -266,17 +301,95 @@ mod tests {
             }
             let records = layout.view(&storage);
             let w: Vec<f64> = (0..features).map(|_| number()).collect();
-            for loss in [AnyLoss::Absolute(Absolute), AnyLoss::Squared(Squared), AnyLoss::Logistic(Logistic)] {
+            for loss in losses() {
+                let mut plain = vec![0.0; features];
+                let mut slopes = vec![0.0; count.next_multiple_of(LANES)];
+                with_loss!(loss, loss => Gradient { records, loss, w: &w, scale: 1.0, slopes: &mut slopes, out: &mut plain }.run(Baseline));
+                for (set, best) in on_each(|| Alone { records, loss, w: &w }) {
+                    assert!(same(&best, &plain), "{loss:?} on {set}");
+                }
                 let mut scratch = Scratch::default();
-                let (mut best, mut plain) = (vec![0.0; features], vec![0.0; features]);
-                records.gradient(loss, &w, 1.0, &mut scratch, &mut best);
-                let slopes = records.slopes(&mut scratch);
-                with_loss!(loss, loss => Gradient { records, loss, w: &w, scale: 1.0, slopes, out: &mut plain }.run(Baseline));
-                assert!(best.iter().zip(&plain).all(|(a, b)| a.to_bits() == b.to_bits()));
                 let best = records.mean_loss(loss, &w, &mut scratch);
                 let z = records.slopes(&mut scratch);
                 let plain = with_loss!(loss, loss => MeanLoss { records, loss, w: &w, z }.run(Baseline));
                 assert_eq!(best.to_bits(), plain.to_bits());
+            }
+        }
+    }
+
+    /// Every loss that there is.
+    fn losses() -> Vec<AnyLoss> {
+        let one = |(name, knobs): &(&str, &[crate::knob::Knob])| {
+            let given =
+                knobs.iter().fold(Settings::new(), |all, knob| all.with(knob.name, crate::knob::Value::Number(0.3)));
+            AnyLoss::named(name, &given).expect("a loss of the list")
+        };
+        AnyLoss::ALL.iter().map(one).collect()
+    }
+
+    fn same(a: &[f64], b: &[f64]) -> bool {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
+    }
+
+    struct Alone<'a> {
+        records: Records<'a>,
+        loss: AnyLoss,
+        w: &'a [f64],
+    }
+
+    impl Kernel for Alone<'_> {
+        type Output = Vec<f64>;
+
+        fn run<S: crate::simd::Vector>(self, simd: S) -> Vec<f64> {
+            let Self { records, loss, w } = self;
+            let (mut slopes, mut out) = (vec![0.0; records.records.next_multiple_of(LANES)], vec![0.0; w.len()]);
+            with_loss!(loss, loss => Gradient { records, loss, w, scale: 1.0, slopes: &mut slopes, out: &mut out }.run(simd));
+            out
+        }
+    }
+
+    struct Together<'a> {
+        records: Records<'a>,
+        loss: AnyLoss,
+        w: &'a [f64],
+        trials: usize,
+    }
+
+    impl Kernel for Together<'_> {
+        type Output = Vec<f64>;
+
+        fn run<S: crate::simd::Vector>(self, simd: S) -> Vec<f64> {
+            let Self { records, loss, w, trials } = self;
+            let (mut slopes, mut out) = (vec![0.0; records.records * WIDEST], vec![0.0; w.len()]);
+            let slopes = &mut slopes[..];
+            with_loss!(loss, loss => Gradients { records, loss, w, trials, scale: -0.7, slopes, out: &mut out }.run(simd));
+            out
+        }
+    }
+
+    /// Every trial side by side has the bits that it has alone, on every instruction set.
+    #[test]
+    fn trials_side_by_side_are_the_trials() {
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(3);
+        let mut number = || Normal.sample(&mut rng);
+        for (count, features, trials) in
+            [(1, 1, 4), (2, 3, 8), (50, 8, 16), (13, 7, 12), (31, 19, 28), (64, 10, 20), (7, 8, 36)]
+        {
+            let clipping = Clipping::Enforced(Clip::new(0.8).unwrap());
+            let rows: Vec<f64> = (0..count * features).map(|_| number()).collect();
+            let targets: Vec<f64> = (0..count).map(|_| number().signum()).collect();
+            let data = Dataset::new(&rows, &targets, features, clipping);
+            let records = data.records();
+            let w: Vec<f64> = (0..trials * features).map(|_| number()).collect();
+            for loss in losses() {
+                let of = |all: &[f64], t: usize| all.iter().skip(t).step_by(trials).copied().collect::<Vec<f64>>();
+                for (set, all) in on_each(|| Together { records, loss, w: &w, trials }) {
+                    for t in 0..trials {
+                        let mut alone = vec![0.0; features];
+                        records.gradient(loss, &of(&w, t), -0.7, &mut Scratch::default(), &mut alone);
+                        assert!(same(&of(&all, t), &alone), "{loss:?} on {set}: trial {t} of {trials}");
+                    }
+                }
             }
         }
     }

@@ -164,6 +164,11 @@ impl Population {
         weighted && self.clipping == study.clipping() && encoded == Some((spec.schema(), spec.loss.is_classification()))
     }
 
+    /// How many numbers the records of all clients take in memory.
+    pub(crate) fn stored(&self) -> usize {
+        self.storage.len()
+    }
+
     /// What the records are stored with.
     pub fn clipping(&self) -> Clipping {
         self.clipping

@@ -6,7 +6,8 @@
 //! moved into its bounds.
 
 use rand::RngExt;
-use rand_distr::{Distribution, StandardNormal};
+use rand::distr::Distribution;
+use undertone_core::normal::Normal;
 use undertone_core::privacy::Stream;
 use undertone_core::schema::{Cell, Column, ColumnKind, Schema};
 use undertone_data::Loaded;
@@ -29,7 +30,7 @@ pub struct StandInLaw<'a> {
 impl<'a> StandInLaw<'a> {
     pub fn new(seed: u64, trial: u32, schema: &'a Schema, noise: f64, classification: bool) -> Self {
         let mut rng = Stream { trial, client: TRUTH, round: DATA }.fast(seed);
-        let mut truth: Vec<f64> = (0..schema.features.len()).map(|_| StandardNormal.sample(&mut rng)).collect();
+        let mut truth: Vec<f64> = (0..schema.features.len()).map(|_| Normal.sample(&mut rng)).collect();
         // Columns in units of their spread then give a target with the same spread.
         let norm = truth.iter().map(|v| v * v).sum::<f64>().sqrt();
         truth.iter_mut().for_each(|v| *v *= SPREAD / norm);
@@ -49,7 +50,7 @@ impl<'a> StandInLaw<'a> {
             for (column, weight) in self.schema.features.iter().zip(&self.truth) {
                 match &column.kind {
                     ColumnKind::Number { low, high } => {
-                        let normal: f64 = StandardNormal.sample(&mut rng);
+                        let normal: f64 = Normal.sample(&mut rng);
                         let stray = (SPREAD * normal).clamp(-1.0, 1.0);
                         signal += weight * stray / SPREAD;
                         cells.push(Cell::Number(place(column, *low, *high, stray)));
@@ -65,7 +66,7 @@ impl<'a> StandInLaw<'a> {
                     }
                 }
             }
-            let normal: f64 = StandardNormal.sample(&mut rng);
+            let normal: f64 = Normal.sample(&mut rng);
             cells.push(self.target(signal + self.noise * normal));
             let y = self.schema.encode(&cells, self.classification, &mut x).expect("drawn inside the public bounds");
             loaded.rows.extend(&x);

@@ -1,7 +1,8 @@
 //! Synthetic data as in the paper: every client observes the same unknown w through noise.
 
 use rand::RngExt;
-use rand_distr::{Distribution, StandardNormal};
+use rand::distr::Distribution;
+use undertone_core::normal::Normal;
 use undertone_core::privacy::Stream;
 use undertone_core::records::RecordLayout;
 
@@ -22,7 +23,7 @@ pub struct SyntheticLaw {
 impl SyntheticLaw {
     pub fn new(seed: u64, trial: u32, features: usize, noise: f64, condition: f64, classification: bool) -> Self {
         let mut rng = Stream { trial, client: TRUTH, round: DATA }.fast(seed);
-        let truth = (0..features).map(|_| StandardNormal.sample(&mut rng)).collect();
+        let truth = (0..features).map(|_| Normal.sample(&mut rng)).collect();
         let last = (features.max(2) - 1) as f64;
         let scales = (0..features).map(|p| condition.powf(-0.5 * p as f64 / last)).collect();
         Self { seed, trial, noise, classification, truth, scales }
@@ -45,7 +46,7 @@ impl SyntheticLaw {
     /// Fills the storage of one client.
     pub fn draw(&self, client: usize, layout: RecordLayout, storage: &mut [f64]) {
         let mut rng = Stream { trial: self.trial, client: client as u32, round: DATA }.fast(self.seed);
-        let mut normal = || -> f64 { StandardNormal.sample(&mut rng) };
+        let mut normal = || -> f64 { Normal.sample(&mut rng) };
         let mut x = vec![0.0; self.truth.len()];
         for j in 0..layout.records {
             x.iter_mut().zip(&self.scales).for_each(|(x, scale)| *x = scale * normal());
