@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use undertone_core::node::OnLoss;
@@ -41,7 +41,8 @@ pub struct Peer {
     page: Option<SocketAddr>,
     page_token: Option<PathBuf>,
     pace: Duration,
-    cancel: Mutex<Cancel>,
+    /// The switch that ends the run, and whether there is one.
+    running: Mutex<(Cancel, bool)>,
 }
 
 /// What a running peer has told.
@@ -110,7 +111,7 @@ impl Peer {
             page: address("page", page)?,
             page_token,
             pace: time("pace", pace)?,
-            cancel: Mutex::default(),
+            running: Mutex::default(),
         })
     }
 
@@ -119,8 +120,7 @@ impl Peer {
     #[pyo3(signature = (progress=None))]
     fn run(&self, py: Python, progress: Option<Bound<PyAny>>) -> PyResult<(PathBuf, String, bool, f64)> {
         log::collect();
-        let cancel = Cancel::default();
-        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = cancel.clone();
+        let cancel = self.begin()?;
         let told = Mutex::new(Told::default());
         let progress = progress.map(Bound::unbind);
         let tick = |py: Python| match &progress {
@@ -131,18 +131,34 @@ impl Peer {
             let options = self.options(&cancel)?;
             Ok(run::run(&options, &mut |update| note(&told, update))?)
         });
+        *self.lock() = (Cancel::default(), false);
         let report = ended?;
         tick(py)?;
         Ok((report.folder, crate::json(&report.statement), report.interrupted, report.seconds))
     }
 
-    /// Ends `run` from another thread, as an interrupt does. Nothing is lost.
+    /// Ends `run` from another thread, as an interrupt does, or the next one before it begins. Nothing is lost.
     fn stop(&self) {
-        self.cancel.lock().unwrap_or_else(PoisonError::into_inner).cancel();
+        self.lock().0.cancel();
     }
 }
 
 impl Peer {
+    fn lock(&self) -> std::sync::MutexGuard<'_, (Cancel, bool)> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The switch for a run that begins, and is the only one.
+    fn begin(&self) -> PyResult<Cancel> {
+        let mut running = self.lock();
+        if std::mem::replace(&mut running.1, true) {
+            return Err(PyRuntimeError::new_err(
+                "this peer is running already, in another thread or further up in this one",
+            ));
+        }
+        Ok(running.0.clone())
+    }
+
     fn options(&self, cancel: &Cancel) -> Result<Options, Fault> {
         let study = Arc::new(self.study(cancel)?);
         let identity = Arc::new(keys::read(&self.key)?);

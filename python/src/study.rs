@@ -131,6 +131,11 @@ impl Study {
         })))
     }
 
+    /// Where the study's own files are.
+    fn folder(&self) -> String {
+        self.folder.display().to_string()
+    }
+
     /// Everything that is wrong with the study, and with one party's records if they are given, as JSON.
     #[pyo3(signature = (rows=None, name="data"))]
     fn check(&self, py: Python, rows: Option<Rows>, name: &str) -> PyResult<String> {
@@ -242,7 +247,7 @@ impl Study {
             let most = if trials.is_some() { Duration::MAX } else { base.most };
             let options = Options { trials, most, seed, ..base };
             match &peers {
-                Some(program) => Ok(audit_peers(&study, program, &options)?),
+                Some(program) => Ok(audit_peers(&study, program, &options, watch)?),
                 None => {
                     let (names, _) = undertone_plan::clients(study.spec())?;
                     Ok(audit(&study, &names, &options, watch)?)
@@ -417,11 +422,12 @@ impl Outcome {
 #[pyo3(signature = (delta, epsilon, rho_total, phi1, rounds, tau, clients, colluders, theta))]
 #[allow(clippy::too_many_arguments)]
 pub fn account(
+    py: Python,
     delta: f64,
     epsilon: Option<f64>,
     rho_total: Option<f64>,
     phi1: Option<f64>,
-    rounds: u32,
+    rounds: i64,
     tau: f64,
     clients: Option<usize>,
     colluders: Option<usize>,
@@ -433,7 +439,9 @@ pub fn account(
         (_, _, Some(phi1)) => Given::First(phi1),
         _ => return Err(pyo3::exceptions::PyTypeError::new_err("account() needs one of epsilon, rho_total and phi1")),
     };
+    // Whatever is no number of rounds at all is refused as 0 is.
+    let rounds = u32::try_from(rounds).unwrap_or(0);
     let question = Question { given, delta, rounds, tau, trust: clients.zip(colluders), theta };
-    let answer = crate::work::caught(|| Ok(question.answer()?))?;
+    let answer = py.detach(|| crate::work::caught(|| Ok(question.answer()?)))?;
     Ok(crate::json(&answer))
 }

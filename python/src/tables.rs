@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{RecordBatch, StructArray};
+use arrow_array::{Array, Float64Array, RecordBatch, StructArray};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -39,28 +39,37 @@ impl Table {
     #[staticmethod]
     #[pyo3(signature = (data, wanted=None))]
     fn from_arrow(data: &Bound<PyAny>, wanted: Option<Vec<String>>) -> PyResult<Self> {
-        let wrong =
-            |e: arrow_schema::ArrowError| Fault::from(DataError::new("table", format!("is no Arrow table ({e})")));
-        let batch = if data.hasattr("__arrow_c_stream__")? {
-            let capsule = data.call_method0("__arrow_c_stream__")?;
-            let reader = RecordBatchStreamReader::try_new(taken_stream(&capsule)?).map_err(wrong)?;
-            let schema = arrow_array::RecordBatchReader::schema(&reader);
-            let batches: Result<Vec<RecordBatch>, _> = reader.collect();
-            let mut batches = batches.map_err(wrong)?;
-            match batches.len() {
-                1 => batches.swap_remove(0),
-                _ => arrow_select::concat::concat_batches(&schema, &batches).map_err(wrong)?,
-            }
-        } else {
-            let (schema, array): (Bound<PyAny>, Bound<PyAny>) = data.call_method0("__arrow_c_array__")?.extract()?;
-            RecordBatch::from(StructArray::from(taken_array(&schema, &array)?))
-        };
+        // The library of Arrow ends with a panic where something is no table, or is not what the interface promises.
+        let read = std::panic::AssertUnwindSafe(|| batch_of(data));
+        let batch = std::panic::catch_unwind(read).unwrap_or_else(|_| {
+            let message =
+                "is no Arrow table: it must be a table or a batch of columns, without rows that are empty as a whole";
+            Err(Fault::from(DataError::new("table", message)).into())
+        })?;
         let schema = batch.schema();
-        let places: Option<Vec<usize>> =
-            wanted.and_then(|wanted| wanted.iter().map(|name| schema.index_of(name).ok()).collect());
-        let batch = match places {
-            Some(places) => batch.project(&places).map_err(wrong)?,
-            None => batch,
+        let is_wanted = |name: &str| wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|other| other == name));
+        let is_complete = wanted.iter().flatten().all(|name| schema.index_of(name).is_ok());
+        let mut columns: Vec<(String, arrow_array::ArrayRef)> = Vec::new();
+        for (field, array) in schema.fields().iter().zip(batch.columns()) {
+            let name = field.name();
+            if is_wanted(name) {
+                if columns.iter().any(|(other, _)| other == name) {
+                    let message = format!("has two columns named \"{name}\"; rename one");
+                    return Err(Fault::from(DataError::new("table", message)).into());
+                }
+                // Offsets, text and indices may come from anywhere, and are only promised to be right.
+                array.to_data().validate_full().map_err(|e| {
+                    Fault::from(DataError::new(format!("column \"{name}\""), format!("is broken Arrow data ({e})")))
+                })?;
+                columns.push((name.clone(), array.clone()));
+            } else if !is_complete {
+                // Not read, but there, so that the message can list it.
+                columns.push((name.clone(), Arc::new(Float64Array::new_null(batch.num_rows()))));
+            }
+        }
+        let batch = match columns.is_empty() {
+            true => batch,
+            false => RecordBatch::try_from_iter(columns).map_err(wrong)?,
         };
         Ok(Self(MemoryTable::from_arrow(&batch).map_err(Fault::from)?))
     }
@@ -75,10 +84,31 @@ impl Table {
     }
 
     /// One table for each group, in the order of the names of the groups.
-    fn split(&self, groups: Vec<String>) -> PyResult<Vec<(String, Table)>> {
-        let parts = self.0.split(&groups).map_err(Fault::from)?;
+    fn split(&self, py: Python, groups: Vec<String>) -> PyResult<Vec<(String, Table)>> {
+        let parts = py.detach(|| self.0.split(&groups)).map_err(Fault::from)?;
         Ok(parts.into_iter().map(|(name, table)| (name, Table(table))).collect())
     }
+}
+
+fn wrong(e: arrow_schema::ArrowError) -> Fault {
+    Fault::from(DataError::new("table", format!("is no Arrow table ({e})")))
+}
+
+/// All of a table that speaks Arrow.
+fn batch_of(data: &Bound<PyAny>) -> PyResult<RecordBatch> {
+    if !data.hasattr("__arrow_c_stream__")? {
+        let (schema, array): (Bound<PyAny>, Bound<PyAny>) = data.call_method0("__arrow_c_array__")?.extract()?;
+        return Ok(RecordBatch::from(StructArray::from(taken_array(&schema, &array)?)));
+    }
+    let capsule = data.call_method0("__arrow_c_stream__")?;
+    let reader = RecordBatchStreamReader::try_new(taken_stream(&capsule)?).map_err(wrong)?;
+    let schema = arrow_array::RecordBatchReader::schema(&reader);
+    let batches: Result<Vec<RecordBatch>, _> = reader.collect();
+    let mut batches = batches.map_err(wrong)?;
+    Ok(match batches.len() {
+        1 => batches.swap_remove(0),
+        _ => arrow_select::concat::concat_batches(&schema, &batches).map_err(wrong)?,
+    })
 }
 
 /// A NumPy array that is kept alive and not copied.

@@ -162,3 +162,22 @@ def test_models_become_estimators(spec, columns):
     assert estimator.score(frame, frame["days"]) <= 1 and list(estimator.feature_names_in_) == ["age", "dose", "smoker"]
     again = pickle.loads(pickle.dumps(estimator))
     assert np.array_equal(again.predict(frame), estimator.predict(frame))
+
+
+def test_a_model_with_looked_up_bounds_claims_nothing():
+    X, y = np.random.default_rng(1).random((60, 2)), np.arange(60.0)
+    with pytest.warns(ut.PrivacyWarning, match="not private"):
+        model = ut.PrivateRegressor().fit(X, y)
+    assert model.epsilon_ is None and model.model_.json["privacy"] is None
+    model = ut.PrivateRegressor(x_bounds=(0, 1), y_bounds=(0, 60)).fit(X, y)
+    assert model.epsilon_ <= 1 and model.model_.json["privacy"]["epsilon"] == model.epsilon_
+
+
+def test_ranges_by_column_are_not_taken_for_lows_and_highs():
+    X, y = np.random.default_rng(1).random((60, 2)), np.arange(60.0)
+    with pytest.raises(ValueError, match="x_bounds must be .lows, highs."):
+        ut.PrivateRegressor(x_bounds=[(18, 100), (0, 50)], y_bounds=(0, 60)).fit(X, y)
+    with pytest.warns(ut.UndertoneWarning, match="is read as .lows, highs."):
+        ut.PrivateRegressor(x_bounds=[(0, 1), (5, 10)], y_bounds=(0, 60)).fit(X, y)
+    with pytest.raises(ValueError, match="PrivateClassifier has others"):
+        ut.PrivateRegressor(loss="logistic").fit(X, y)

@@ -104,6 +104,50 @@ def test_a_peer_that_is_stopped_goes_on(network):
     assert done[0].model.json["coefficients"] == others["riverside"].model.json["coefficients"]
 
 
+def test_a_stop_is_never_lost(network):
+    peer = make(network)["lakeside"]
+    # Before it begins; once.
+    peer.stop()
+    with pytest.raises(ut.Interrupted):
+        peer.run()
+    # The others never come. A second run is refused, and the first one still hears.
+    refused = []
+
+    def again(news):
+        if not refused:
+            with pytest.raises(RuntimeError, match="running already") as error:
+                peer.run()
+            refused.append(error)
+            peer.stop()
+
+    with pytest.raises(ut.Interrupted):
+        peer.run(again)
+    assert refused
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_process_keeps_no_lock(network):
+    # It keeps the port, which is why each run has another.
+    peer = make(network, listen="127.0.0.1:0")["lakeside"]
+    children = []
+
+    def fork(news):
+        if not children:
+            children.append(os.fork())
+            if children[0] == 0:
+                time.sleep(20)
+                os._exit(0)
+            peer.stop()
+
+    try:
+        for _ in range(2):
+            with pytest.raises(ut.Interrupted):
+                peer.run(fork if not children else lambda news: peer.stop())
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+
+
 SCRIPT = """
     import sys, threading, undertone as ut
     study, key, data, state = sys.argv[1:]

@@ -143,8 +143,9 @@ def test_plans(columns):
     shares = []
     plan = auto.plan(clients=3, progress=shares.append)
     low, middle, high = plan.skill
-    assert low <= middle <= high <= 1.01 and shares == sorted(shares) and shares
-    assert plan.algorithms["algorithm"][0] in plan.study.toml
+    # On new records a model can by chance do a little better than one of pooled data.
+    assert low <= middle <= high <= 1.1 and shares == sorted(shares) and shares
+    assert plan.algorithms["algorithm"][0].split(",")[0] in plan.study.toml
     assert plan.noise.rows > 0
     # A study that is planned when it runs gets the same choice.
     planned = plan.study.simulate(columns[0], groups=columns[1])
@@ -173,7 +174,7 @@ def test_progress_and_its_exceptions():
 
 
 def test_other_threads_run_meanwhile():
-    long = ut.Study(TOML, set={"simulation.trials": 4000, "simulation.central": False})
+    long = ut.Study(TOML, set={"simulation.trials": 40000, "simulation.central": False})
     done, counted = threading.Event(), []
 
     def count():
@@ -237,3 +238,40 @@ def test_a_panic_is_an_exception_and_prints_nothing(capfd):
 
 def test_the_spec_of_the_tests_is_whole():
     assert set(SPEC) <= set(ut.Study.__init__.__kwdefaults__)
+
+
+def test_arrays_have_the_columns_in_the_order_of_the_study():
+    rng = np.random.default_rng(1)
+    smoker, frail = rng.integers(0, 2, 300), rng.random(300)
+    los = 5 + 10.0 * smoker - 3 * frail + rng.normal(0, 0.1, 300)
+    study = ut.Study(
+        loss="squared", features={"smoker": ["0", "1"], "frail": (0, 1)}, target={"los": (-10, 60)}, intercept=True, records=100, epsilon=50,
+        delta=1e-5, noise="fast", rounds=40, algorithm={"name": "free-rounds", "data_rounds": 20, "eta": 1.5}, clip=0.5,
+    )  # fmt: skip
+    model = study.simulate(np.column_stack([smoker, frail, los]), groups=np.repeat(["a", "b", "c"], 100)).model
+    assert model.columns == ["smoker", "frail"]
+    rows = {"smoker": ["0", "1"], "frail": [1.0, 0.0]}
+    assert np.array_equal(model.predict(rows), model.predict(np.array([[0, 1.0], [1, 0.0]])))
+    assert not hasattr(model.to_sklearn(), "coef_")
+
+
+def test_privacy_questions_have_the_limits_of_the_program():
+    for rounds in (0, -1, 10_000_001, 2**32 - 1, 2**40):
+        with pytest.raises(ut.UndertoneError, match="rounds = .* whole number from 1 to 10000000"):
+            ut.account(epsilon=1, delta=1e-5, rounds=rounds)
+    with pytest.raises(ut.UndertoneError) as error:
+        ut.account(epsilon=-1, delta=1e-5)
+    assert "epsilon epsilon" not in str(error.value)
+
+
+def test_a_copy_of_a_study_finds_its_files(tmp_path):
+    (tmp_path / "study.toml").write_text(
+        "rounds = 5\n[problem]\nloss = \"squared\"\n[data]\nsource = \"folder\"\npath = \"records\"\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 1]\n"
+        "bounds.y = [0, 1]\n[graph]\nkind = \"ring\"\n[algorithm]\nname = \"zcdp-grad-nfl\"\neta = 1.0\n[privacy]\nepsilon = 1\ndelta = 1e-5\nclip = 1\n"
+    )
+    (tmp_path / "records").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "records" / f"{name}.csv").write_text("x,y\n0.5,0.5\n0.1,0.2\n")
+    study = ut.Study(tmp_path / "study.toml")
+    copy = pickle.loads(pickle.dumps(study))
+    assert copy.toml == study.toml and copy.simulate().epsilon == study.simulate().epsilon

@@ -169,3 +169,60 @@ def test_arrays_that_are_no_columns_are_refused_below():
         with pytest.raises((TypeError, ValueError)):
             _native.Table.from_columns([("x", wrong)])
     assert len(_native.Table.from_columns([("x", np.zeros(0))])) == 0
+
+
+def test_what_is_masked_or_missing_is_not_a_number():
+    x = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, True, False])
+    table = _tables.table({"x": x, "w": np.ma.masked_array(["a", "b", "c"], mask=[True, False, False])})
+    assert np.isnan(_tables.column("x", x)[1]) and len(table) == 3
+    assert _tables.column("w", np.ma.masked_array(["a", "b"], mask=[True, False], dtype=object)) == [None, "b"]
+    both = np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], mask=[[False, True], [False, False]])
+    study = ut.Study(loss="squared", features={"x": (0, 5)}, target={"y": (0, 5)}, records=2, epsilon=1, delta=1e-5, rounds=5, missing="mean")
+    assert study.check(both).columns["empty"][1] == 1
+
+
+def test_missing_cells_of_pandas_are_missing():
+    pandas = pytest.importorskip("pandas")
+    for kind in ("string", "object"):
+        assert _tables.column("w", pandas.Series(["a", pandas.NA], dtype=kind)) == ["a", None]
+    assert _tables.column("w", pandas.Categorical(["a", None])) == ["a", None]
+    with pytest.raises(ut.DataError, match="row 2: is empty"):
+        _tables.labels(pandas.Series(["a", pandas.NA], dtype="string"), 2)
+
+
+def test_arrow_that_is_no_table_is_an_error():
+    pyarrow = pytest.importorskip("pyarrow")
+    with pytest.raises(TypeError, match="a table is"):
+        _tables.table(pyarrow.array([1.0]))
+    with pytest.raises(TypeError, match="a table is"):
+        _tables.table(pyarrow.chunked_array([pyarrow.array([{"x": 1.0}, None])]))
+
+    class Consumed:
+        def __init__(self, batch):
+            self.capsules = batch.__arrow_c_array__()
+
+        def __arrow_c_array__(self, requested_schema=None):
+            return self.capsules
+
+    consumed = Consumed(pyarrow.record_batch({"x": [1.0]}))
+    assert len(_tables.table(consumed)) == 1
+    for broken in (consumed, pyarrow.table({"x": pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 5]), ["a"], safe=False)})):
+        with pytest.raises(ut.DataError):
+            _tables.table(broken)
+    offsets = pyarrow.py_buffer(np.array([3, 1, 2, 3], dtype=np.int32))
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 3, [None, offsets, pyarrow.py_buffer(b"abc")])
+    with pytest.raises(ut.DataError, match='column "w": is broken Arrow data'):
+        _tables.table(pyarrow.table({"w": text}))
+    with pytest.raises(ut.DataError, match='two columns named "x"'):
+        _tables.table(pyarrow.table([pyarrow.array([1.0]), pyarrow.array([2.0])], names=["x", "x"]))
+    assert _tables.labels(pyarrow.array(["a", "b"]), 2) == ["a", "b"]
+
+
+def test_a_missing_column_is_what_the_message_is_about():
+    pandas = pytest.importorskip("pandas")
+    pyarrow = pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"y": [1.0, 2.0], "admitted": pandas.to_datetime(["2026-01-01", "2026-01-02"])})
+    study = ut.Study(loss="squared", features={"x": (0, 5)}, target={"y": (0, 5)}, records=2, epsilon=1, delta=1e-5, rounds=5)
+    for data in (frame, dict(frame), pyarrow.table({"y": [1.0, 2.0], "admitted": frame["admitted"].to_numpy()})):
+        with pytest.raises(ut.DataError, match='no column "x"'):
+            study.simulate(data, groups=["a", "b"])

@@ -66,7 +66,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # scikit-learn is needed by the estimators only, and takes a second to import.
     if name in ("PrivateClassifier", "PrivateRegressor"):
-        from . import _estimators
+        try:
+            from . import _estimators
+        except ModuleNotFoundError as error:
+            raise ImportError(f"ut.{name} needs scikit-learn ({error}): pip install scikit-learn", name=error.name) from error
 
         return getattr(_estimators, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import Any, Optional
 
@@ -12,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import _native, _tables
-from ._errors import PrivacyWarning
+from ._errors import PrivacyWarning, UndertoneWarning
 from ._model import Model
 from ._study import Study
 from ._toml import dumps
@@ -79,14 +80,30 @@ class _Private(BaseEstimator):  # type: ignore[misc]
         self._seed(study)
         self.study_ = Study._of(_native.Study.parse(dumps(study), type(self).__name__, ".", []))
         outcome = self.study_._native.simulate(tables, None, None, False)
-        self.model_ = Model(outcome.text("model.json") or "", type(self).__name__)
+        self.model_ = Model(self._told(outcome.text("model.json") or "{}", assumed), type(self).__name__)
         coefficients = self.model_.json["coefficients"]
         limits = self.model_.json["columns"]["limits"]
         self._low = np.array([limits[name][0] if name in limits else -np.inf for name in names])
         self._high = np.array([limits[name][1] if name in limits else np.inf for name in names])
-        self.epsilon_ = self.model_.json["privacy"]["epsilon"] if self.epsilon is not None else None
+        # What was looked up in the records is in the model, and no epsilon covers it.
+        self.epsilon_ = self.model_.json["privacy"]["epsilon"] if self.epsilon is not None and not assumed else None
         self.parties_ = [name for name, _ in tables]
         return np.array([coefficients[name] for name in names]), float(self.model_.intercept)
+
+    @staticmethod
+    def _told(model: str, assumed: list[str]) -> str:
+        """The text of a model, which does not claim to be private where something was looked up in the records."""
+        if not assumed:
+            return model
+        facts = json.loads(model)
+        facts["privacy"] = None
+        facts["notices"] = [f"not private: {', '.join(assumed)} were taken from the records"]
+        return json.dumps(facts, indent=2)
+
+    def _check_loss(self, *losses: str) -> None:
+        if self.loss not in losses:
+            other = "PrivateRegressor" if "logistic" in losses else "PrivateClassifier"
+            raise ValueError(f"loss must be one of {', '.join(losses)}, got {self.loss!r}; {other} has others")
 
     def _problem(self) -> dict[str, Any]:
         problem: dict[str, Any] = {"loss": self.loss}
@@ -149,10 +166,23 @@ class _Private(BaseEstimator):  # type: ignore[misc]
             margin = np.where(high > low, 0.0, 0.5 + 0.01 * np.abs(low))
             return low - margin, high + margin
         try:
-            low, high = given
-            return np.broadcast_to(np.asarray(low, float), width), np.broadcast_to(np.asarray(high, float), width)
+            low, high = (np.broadcast_to(np.asarray(part, float), width) for part in given)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} must be (low, high), each a number or an array with one for each of {width} columns") from error
+        if not (low < high).all():
+            at = int(np.argmin(low < high))
+            raise ValueError(
+                f"{name} must be (lows, highs): the range of column {at} is {low[at]:g} to {high[at]:g}. Ranges by column, [(low, high), ...], are"
+                f" written as zip(*ranges)"
+            )
+        if width == 2 and all(isinstance(part, tuple) for part in given):
+            warnings.warn(
+                f"{name} is read as (lows, highs): {low[0]:g} to {high[0]:g} and {low[1]:g} to {high[1]:g}. Lists instead of tuples say so without a"
+                f" warning; ranges by column are written as zip(*ranges)",
+                UndertoneWarning,
+                stacklevel=4,
+            )
+        return low, high
 
     def _scores(self, X: Any) -> Any:
         check_is_fitted(self)
@@ -220,6 +250,7 @@ class PrivateRegressor(RegressorMixin, _Private):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateRegressor:
         """Learns from rows; `groups` is the party of each."""
+        self._check_loss("squared", "absolute", "huber", "quantile")
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         assumed: list[str] = []
@@ -280,6 +311,7 @@ class PrivateClassifier(ClassifierMixin, _Private):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> PrivateClassifier:
         """Learns from rows; `groups` is the party of each."""
+        self._check_loss("logistic", "hinge")
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         found = np.unique(y)
@@ -351,7 +383,10 @@ class _OfModel(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = np.array(self.model_.columns, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
         self.intercept_ = self.model_.intercept
-        self.coef_ = np.array(list(self.model_.json["coefficients"].values()), dtype=float)
+        coefficients = self.model_.json["coefficients"]
+        # A column of words has a coefficient for each of them, which no array by column can hold: `model_.coefficients` has them all.
+        if list(coefficients) == self.model_.columns:
+            self.coef_ = np.array(list(coefficients.values()), dtype=float)
         return self
 
     def fit(self, X: Any, y: Any = None) -> Any:

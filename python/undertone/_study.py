@@ -129,7 +129,7 @@ class Study:
         return study
 
     def __reduce__(self) -> Any:
-        return _unpickled, (self.toml,)
+        return _unpickled, (self.toml, self._native.folder())
 
     def __repr__(self) -> str:
         facts = self._facts
@@ -271,7 +271,7 @@ class Plan:
     def algorithms(self) -> Frame:
         """The skill to expect of each algorithm, the best first."""
         rows = self.facts["algorithms"]
-        frame = Frame(algorithm=[row["algorithm"] for row in rows])
+        frame = Frame(algorithm=[row["title"] for row in rows])
         for key in ("q10", "median", "q90"):
             frame["skill_" + key] = np.array([row["skill"][key] for row in rows])
         return frame
@@ -418,8 +418,8 @@ def _axes(ax: Any) -> Any:
     return pyplot.subplots()[1]
 
 
-def _unpickled(toml: str) -> Study:
-    return Study._of(_native.Study.parse(toml, "study", os.curdir, []))
+def _unpickled(toml: str, folder: str) -> Study:
+    return Study._of(_native.Study.parse(toml, "study", folder, []))
 
 
 def _read(path: Path) -> str:

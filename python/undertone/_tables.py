@@ -22,13 +22,16 @@ def table(data: Any, names: Optional[Sequence[str]] = None) -> _native.Table:
         return data
     if _is_pandas(data):
         found = [str(name) for name in data.columns]
-        return _of_columns((name, column(name, data.iloc[:, i])) for i, name in enumerate(found) if _wanted(name, found, names))
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return _of_columns(_wanted(((name, data.iloc[:, i]) for i, name in enumerate(found)), found, names, len(data)))
+    if (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")) and not _is_column(data):
         return _native.Table.from_arrow(data, None if names is None else list(names))
     if isinstance(data, Mapping):
         found = [str(name) for name in data]
-        return _of_columns((str(name), column(str(name), values)) for name, values in data.items() if _wanted(str(name), found, names))
-    if isinstance(data, np.ndarray) or (isinstance(data, (list, tuple)) and data):
+        count = next((len(values) for values in data.values() if hasattr(values, "__len__")), 0)
+        return _of_columns(_wanted(((str(name), values) for name, values in data.items()), found, names, count))
+    if isinstance(data, np.ndarray):
+        return _of_array(data, names)
+    if isinstance(data, (list, tuple)) and data:
         return _of_array(np.asarray(data), names)
     raise TypeError(
         f"a table is a pandas or polars data frame, an Arrow table, a NumPy array or a dictionary of columns, not {type(data).__name__}"
@@ -59,13 +62,13 @@ def is_parties(data: Any) -> bool:
 
 def labels(groups: Any, count: int) -> list[str]:
     """The party of every row."""
-    values = groups.to_numpy() if hasattr(groups, "to_numpy") else np.asarray(groups)
+    values = _array(groups)
     if values.ndim != 1:
         raise ValueError(f"groups must be a 1d array, got an array of shape {values.shape} instead")
     if len(values) != count:
         raise ValueError(f"Found input variables with inconsistent numbers of samples: {[count, len(values)]}")
-    names = [str(value) for value in values]
-    gone = [i for i, value in enumerate(values) if value is None or value != value or not str(value).strip()]
+    names = [value.decode() if isinstance(value, bytes) else str(value) for value in values]
+    gone = [i for i, value in enumerate(values) if _is_gone(value) or not names[i].strip()]
     if gone:
         raise DataError(f"groups: row {gone[0] + 1}: is empty; it must name the client")
     return names
@@ -73,13 +76,20 @@ def labels(groups: Any, count: int) -> list[str]:
 
 def column(name: str, values: Any) -> Any:
     """A column as 64-bit floats, without a copy where it is such a column already, or as a list of words."""
-    if hasattr(values, "to_numpy"):  # pandas and polars
-        kind = str(getattr(values, "dtype", ""))
-        if kind == "category":
-            values = values.astype(object)
-        elif kind[:1].isupper() and kind.startswith(("Int", "UInt", "Float", "boolean", "Boolean")) and hasattr(values, "isna"):
+    if isinstance(values, np.ma.MaskedArray):
+        # What is masked is missing, whatever is stored there.
+        if values.dtype.kind in "fiub":
+            return np.ma.filled(values.astype(np.float64), np.nan)
+        words = np.array(values.data, dtype=object)
+        words[np.ma.getmaskarray(values)] = None
+        values = words
+    kind = str(getattr(values, "dtype", ""))
+    if kind == "category":
+        array = np.asarray(values, dtype=object)
+    elif hasattr(values, "to_numpy"):  # pandas, polars and Arrow
+        if kind[:1].isupper() and kind.startswith(("Int", "UInt", "Float", "boolean", "Boolean")) and hasattr(values, "isna"):
             return values.to_numpy(dtype=np.float64, na_value=np.nan)
-        array = values.to_numpy()
+        array = _array(values)
     else:
         array = np.asarray(values)
     if array.ndim != 1:
@@ -96,7 +106,7 @@ def column(name: str, values: Any) -> Any:
 def _words(name: str, array: Any) -> Any:
     """Of objects: words, or numbers if all are."""
     values = array.tolist()
-    gone = [value is None or value != value or type(value).__name__ == "NAType" for value in values]
+    gone = [_is_gone(value) for value in values]
     there = [value for value, is_gone in zip(values, gone) if not is_gone]
     if all(isinstance(value, str) for value in there):
         return [None if is_gone else value for value, is_gone in zip(values, gone)]
@@ -106,9 +116,30 @@ def _words(name: str, array: Any) -> Any:
     raise TypeError(f'column "{name}" holds objects such as {type(wrong).__name__}; make it a column of numbers or of text')
 
 
-def _wanted(name: str, found: Sequence[str], names: Optional[Sequence[str]]) -> bool:
-    """Whether a column is to be read: all are where a wanted one is missing, so that the message can list them."""
-    return names is None or name in names or not set(names) <= set(found)
+def _array(values: Any) -> Any:
+    """An array of NumPy."""
+    if type(values).__module__.split(".")[0] == "pyarrow":
+        return values.to_numpy() if hasattr(values, "num_chunks") else values.to_numpy(zero_copy_only=False)
+    return values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+
+
+def _is_gone(value: Any) -> bool:
+    """Whether a cell is missing. That of pandas has no truth value, so it is looked at first."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def _is_column(data: Any) -> bool:
+    """Whether something that speaks Arrow is a column and no table."""
+    return not any(hasattr(data, name) for name in ("column_names", "columns", "schema")) and (hasattr(data, "type") or hasattr(data, "dtype"))
+
+
+def _wanted(columns: Any, found: Sequence[str], names: Optional[Sequence[str]], count: int) -> Any:
+    """The columns that are read. Where a wanted one is missing, the others are there without being read, so that the message can list them."""
+    for name, values in columns:
+        if names is None or name in names:
+            yield name, column(name, values)
+        elif not set(names) <= set(found):
+            yield name, np.full(count, np.nan)
 
 
 def _of_columns(columns: Any) -> _native.Table:

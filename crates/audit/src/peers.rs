@@ -22,7 +22,7 @@ use undertone_core::names::Names;
 use undertone_core::privacy::{Masks, PairKeys, Stream};
 use undertone_core::schema::{Column, Schema};
 use undertone_core::study::{BudgetSpec, ClientSpec, DataSpec, NoiseKind, Study};
-use undertone_core::watch::Cancel;
+use undertone_core::watch::{Cancel, Watch};
 use undertone_peer::keys;
 use undertone_peer::run::{Options as PeerOptions, Source, Update, run};
 
@@ -42,7 +42,12 @@ const SPOKES: usize = 4;
 const TOO_LONG: Duration = Duration::from_secs(300);
 
 /// Audits peers: `program` is the program with its first arguments, such as `python -m undertone`, that is run as `program peer`.
-pub fn audit_peers(study: &Study, program: &[OsString], options: &Options) -> Result<Findings, AuditError> {
+pub fn audit_peers(
+    study: &Study,
+    program: &[OsString],
+    options: &Options,
+    watch: &dyn Watch,
+) -> Result<Findings, AuditError> {
     if study.privacy().is_none() {
         return Err(AuditError::NoPrivacy);
     }
@@ -58,7 +63,7 @@ pub fn audit_peers(study: &Study, program: &[OsString], options: &Options) -> Re
         let mut twice = 0;
         for run in 0..runs {
             let star = Star::new(study, budget, options.seed + run)?;
-            let recorded = star.play(program)?;
+            let recorded = star.play(program, watch)?;
             twice += recorded.told_twice;
             let heard = star.subject()?;
             all.append(star.hear(&heard, &recorded)?);
@@ -187,7 +192,7 @@ impl Star {
     }
 
     /// Runs the study; a spoke is killed on the way and started again.
-    fn play(&self, program: &[OsString]) -> Result<Recorded, AuditError> {
+    fn play(&self, program: &[OsString], watch: &dyn Watch) -> Result<Recorded, AuditError> {
         let (features, rounds) = (self.study.features(), self.study.rounds());
         let limits = self.study.limits(self.names.len());
         let mut spokes: Vec<Child> =
@@ -221,7 +226,7 @@ impl Star {
             // Kills one spoke halfway and starts it again; and everything if it hangs.
             let killer = scope.spawn(|| {
                 let (started, mut killed) = (Instant::now(), false);
-                while !finished.load(Ordering::Relaxed) && started.elapsed() < TOO_LONG {
+                while !finished.load(Ordering::Relaxed) && started.elapsed() < TOO_LONG && !watch.is_cancelled() {
                     if due.load(Ordering::Relaxed) && !killed {
                         killed = true;
                         let last = spokes.len() - 1;
@@ -244,6 +249,9 @@ impl Star {
             finished.store(true, Ordering::Relaxed);
             killer.join().expect("it does not panic").and(ended.map_err(machine))
         })?;
+        if ended.interrupted && watch.is_cancelled() {
+            return Err(AuditError::Cancelled);
+        }
         if ended.interrupted {
             let log = std::fs::read_to_string(self.path("spoke1.log")).unwrap_or_default();
             return Err(AuditError::Peers(format!(

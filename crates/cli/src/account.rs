@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use undertone_core::privacy::Accountant;
-use undertone_plan::account::{Given, Question};
+use undertone_plan::account::{Given, MOST_ROUNDS, Question};
 
 use crate::{Failure, digits, print};
 
@@ -26,7 +26,7 @@ pub struct Arguments {
     delta: f64,
 
     /// Number of rounds
-    #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_ROUNDS)))]
     rounds: u32,
 
     /// Growth of the cost from round to round: phi(n+1) = phi(n)/tau, 0 < tau <= 1

@@ -55,7 +55,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let most = if arguments.trials.is_some() { Duration::MAX } else { base.most };
     let options = Options { trials: arguments.trials, most, seed: arguments.seed, ..base };
     let findings = if arguments.peers {
-        audit_peers(&study, &crate::program()?, &options)
+        let program = crate::program()?;
+        with_bar("auditing", |watch| audit_peers(&study, &program, &options, watch))
     } else {
         let (names, _) = undertone_plan::clients(study.spec()).map_err(study::failed)?;
         with_bar("auditing", |watch| audit(&study, &names, &options, watch))

@@ -247,11 +247,21 @@ impl FittedModel {
         feature.strip_suffix("=missing").filter(|column| self.filled.contains_key(*column))
     }
 
-    /// The table's columns that the model uses: those of numbers, then those of words.
+    /// The table's columns that the model uses, in the order of the study.
     pub fn columns(&self) -> Vec<&str> {
-        let is_number = |feature: &&str| self.word(feature).is_none() && self.indicated(feature).is_none();
-        let numbers = self.units.coefficients.iter().map(|(feature, _)| feature.as_str()).filter(is_number);
-        numbers.chain(self.categories.iter().map(|(column, _)| column.as_str())).collect()
+        let of_features = self.units.coefficients.iter().map(|(feature, _)| {
+            let column = self.word(feature).map(|(column, _)| column);
+            column.or(self.indicated(feature)).unwrap_or(feature)
+        });
+        // A column of one word has no feature.
+        let of_words = self.categories.iter().map(|(column, _)| column.as_str());
+        let mut columns: Vec<&str> = Vec::new();
+        for column in of_features.chain(of_words) {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+        columns
     }
 
     /// Predicts every row and passes the prediction to `each`, with the cells of the columns `more`.

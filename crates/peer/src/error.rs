@@ -125,7 +125,7 @@ impl PeerError {
                     | StateError::Ledger(LedgerError::Disk(..))
             ),
             Self::Network(error) => matches!(error, NetworkError::Relay(_)),
-            Self::Server(error) => matches!(error, ServerError::Open { .. } | ServerError::Token { .. }),
+            Self::Server(error) => !matches!(error, ServerError::Address { .. } | ServerError::Thread(_)),
             // What is wrong with a ledger stays wrong; a disk may recover.
             Self::Stop(Stop::Ledger(error)) => !matches!(error, LedgerError::Disk(..)),
             Self::Stop(_) => true,
@@ -343,6 +343,12 @@ pub enum ServerError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// Others than its owner can read that file.
+    #[error("{}: others can read or change the token; chmod 600 this file, or name another", path.display())]
+    ExposedToken {
+        /// The file.
+        path: PathBuf,
     },
     /// What is in that file is no token.
     #[error("{}: is no token: write at least 16 letters or digits, or remove the file, and one is made", path.display())]

@@ -324,6 +324,13 @@ fn check_used(folder: &Path, contents: Option<&Contents>) -> Result<(), PeerErro
     }
 }
 
+impl Drop for StateFolder {
+    /// A process that was forked from this one has the ledger open too, and would keep the lock.
+    fn drop(&mut self) {
+        let _ = self.ledger.unlock();
+    }
+}
+
 impl StateFolder {
     /// Opens a folder, or creates it. Its lock is on the ledger, and is released when the process ends, in any way.
     pub fn open(path: &Path, anchor: Option<Anchor>) -> Result<Self, PeerError> {

@@ -4,6 +4,9 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 use undertone_core::privacy::{Accountant, Budget, Delta, Epsilon, Rho, Schedule, Trust, TrustError};
 
+/// More rounds are added up for too long.
+pub const MOST_ROUNDS: u32 = 10_000_000;
+
 /// What is known of a budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Given {
@@ -44,7 +47,14 @@ pub struct NoAnswer {
 
 impl NoAnswer {
     fn at(name: &'static str) -> impl Fn(&dyn std::fmt::Display) -> Self {
-        move |message| Self { name, message: message.to_string() }
+        move |message| {
+            let message = message.to_string();
+            // Some begin with the name, which is said before them.
+            Self {
+                name,
+                message: message.strip_prefix(name).map(|rest| rest.trim_start().to_string()).unwrap_or(message),
+            }
+        }
     }
 }
 
@@ -52,6 +62,10 @@ impl Question {
     /// The answer by every accountant that goes by rho, as JSON; epsilons are rounded up and rhos down.
     pub fn answer(&self) -> Result<Value, NoAnswer> {
         let delta = Delta::new(self.delta).map_err(|e| NoAnswer::at("delta")(&e))?;
+        if !(1..=MOST_ROUNDS).contains(&self.rounds) {
+            let message = format!("= {} is not possible; write a whole number from 1 to {MOST_ROUNDS}", self.rounds);
+            return Err(NoAnswer { name: "rounds", message });
+        }
         if !(self.tau > 0.0 && self.tau <= 1.0) {
             let message = format!("{} is not possible; write a number above 0 and at most 1", self.tau);
             return Err(NoAnswer { name: "tau", message });

@@ -13,7 +13,7 @@ pub fn to_json(plan: &Plan, trust: &[TrustRow]) -> Value {
         let parameters: serde_json::Map<_, _> =
             row.parameters.0.iter().map(|(dial, value)| (dial.key(), value.to_string().into())).collect();
         json!({
-            "algorithm": row.algorithm,
+            "algorithm": row.algorithm, "title": row.title(),
             "standardise": row.study.spec().privacy.and_then(|privacy| privacy.standardise),
             "regret": regret(&row.regret),
             "skill": skill(&row.regret),

@@ -9,7 +9,7 @@ const STYLE: &str = "
 * { box-sizing: border-box }
 body { font: 17px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 58rem; margin: 0 auto; padding: 1.5rem }
 h1 { font-size: 1.7rem; line-height: 1.25; margin-bottom: .3rem } h2 { margin-top: 2.2rem; font-size: 1.25rem } p { margin: .6rem 0 }
-.lead, .note, figcaption { color: var(--soft) } .note, figcaption { font-size: .9rem }
+.lead, .note, figcaption { color: var(--soft) } .note, figcaption { font-size: .9rem; overflow-wrap: anywhere }
 .good { color: var(--good); font-weight: 600 } .bad { color: var(--bad); font-weight: 600 }
 figure { margin: 1.2rem 0; break-inside: avoid; overflow-x: auto } svg { width: 100%; min-width: 36rem; height: auto; display: block } svg text { font: 13px system-ui, sans-serif; fill: var(--ink) } svg .soft { fill: var(--soft) } svg .own { fill: var(--two); font-weight: 600 }
 .pair { display: grid; grid-template-columns: minmax(0, 6fr) minmax(0, 5fr); gap: 0 2rem; align-items: start } .pair svg { min-width: 0; max-width: 34rem } .pair > * { margin: .6rem 0 } .pair table { width: 100%; font-size: .82rem } .pair td, .pair th { padding-right: .5rem }

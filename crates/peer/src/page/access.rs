@@ -77,6 +77,14 @@ const SHORTEST: usize = 16;
 /// The token in a file, which is made if there is none.
 fn read_token(path: &Path) -> Result<String, ServerError> {
     let failed = |source| ServerError::TokenFile { path: path.into(), source };
+    let found = std::fs::metadata(path);
+    if found.as_ref().is_ok_and(|found| !found.is_file()) {
+        return Err(failed(std::io::Error::other("it is not a file")));
+    }
+    #[cfg(unix)]
+    if found.is_ok_and(|found| std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o077 != 0) {
+        return Err(ServerError::ExposedToken { path: path.into() });
+    }
     match std::fs::read_to_string(path) {
         Ok(text) => {
             let token = text.trim();
@@ -157,5 +165,9 @@ mod tests {
         let path = folder.path().join("token");
         Access::of("0.0.0.0:1".parse().unwrap(), Some(&path)).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Access::of("0.0.0.0:1".parse().unwrap(), Some(&path)), Err(ServerError::ExposedToken { .. })));
+        let folder = folder.path();
+        assert!(matches!(Access::of("0.0.0.0:1".parse().unwrap(), Some(folder)), Err(ServerError::TokenFile { .. })));
     }
 }

@@ -3,24 +3,24 @@
 //! It runs on a thread of its own, so whatever a browser does, no round waits for it. Memory is bounded: so many connections at a time, one message
 //! waiting for each, and deadlines for everything that a client may leave undone.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::access::{Access, Refused};
@@ -29,8 +29,8 @@ use crate::metrics::Metrics;
 
 /// Connections at a time; the next ones are told to come back later.
 const MOST: usize = 128;
-/// Clients that are being told so at a time; further ones are told nothing.
-const MOST_TOLD: usize = 64;
+/// Connections at a time that have not asked for anything yet, or not with the token. Whoever comes after them takes the place of the first.
+const MOST_WAITING: usize = 64;
 /// How long a client may take to ask, and to read an answer that ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may leave a message of the stream unread. Messages come at least every `QUIET`.
@@ -49,7 +49,30 @@ const MARK: HeaderName = HeaderName::from_static("x-undertone");
 const PAGE: &str = include_str!("page.html");
 
 /// The newest state of whatever a page shows, as JSON. Whoever knows it sends it; every stream gets the newest.
-pub type Feed = watch::Sender<Arc<str>>;
+pub type Feed = watch::Sender<State>;
+
+/// What the page shows at one moment, in the form in which it is sent: all streams share the memory.
+#[derive(Debug, Clone)]
+pub struct State(Bytes);
+
+impl State {
+    const BEFORE: &str = "data: ";
+    const AFTER: &str = "\n\n";
+
+    fn event(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    fn json(&self) -> Bytes {
+        self.0.slice(Self::BEFORE.len()..self.0.len() - Self::AFTER.len())
+    }
+}
+
+impl From<String> for State {
+    fn from(json: String) -> Self {
+        Self([Self::BEFORE, &json, Self::AFTER].concat().into())
+    }
+}
 
 /// Does what a button of the page asks for, with the party of this number.
 pub type Act = Arc<dyn Fn(usize, Action, Reply) + Send + Sync>;
@@ -114,7 +137,7 @@ impl Server {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Thread)?;
         let (end, ended) = oneshot::channel();
-        let hall = Arc::new(Hall { site, access, port: address.port() });
+        let hall = Arc::new(Hall { site, access, port: address.port(), seats: Arc::new(Semaphore::new(MOST)) });
         let log = tracing::dispatcher::get_default(Clone::clone);
         let serve = move || {
             let _log = tracing::dispatcher::set_default(&log);
@@ -143,11 +166,12 @@ struct Hall {
     site: Site,
     access: Access,
     port: u16,
+    seats: Arc<Semaphore>,
 }
 
 /// Accepts connections until the server ends.
 async fn accept(listener: TcpListener, hall: Arc<Hall>, mut ended: oneshot::Receiver<()>) {
-    let (seats, door) = (Arc::new(Semaphore::new(MOST)), Arc::new(Semaphore::new(MOST_TOLD)));
+    let mut waiting: VecDeque<(Arc<Guest>, AbortHandle)> = VecDeque::new();
     let (farewell, leaving) = watch::channel(false);
     let mut connections = JoinSet::new();
     loop {
@@ -156,39 +180,43 @@ async fn accept(listener: TcpListener, hall: Arc<Hall>, mut ended: oneshot::Rece
             _ = &mut ended => break,
             Some(_) = connections.join_next() => continue,
         };
-        match (accepted, seats.clone().try_acquire_owned()) {
-            (Ok((stream, _)), Ok(seat)) => {
-                connections.spawn(converse(stream, hall.clone(), leaving.clone(), seat, PATIENCE));
-            }
-            (Ok((stream, _)), Err(_)) => {
-                if let Ok(place) = door.clone().try_acquire_owned() {
-                    connections.spawn(turn_away(stream, place));
-                }
-            }
+        let Ok((stream, _)) = accepted else {
             // For example, no file descriptors are left: try again a little later.
-            (Err(_), _) => tokio::time::sleep(Duration::from_millis(100)).await,
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        waiting.retain(|(guest, connection)| !guest.is_admitted() && !connection.is_finished());
+        // Whoever has asked for nothing yet makes room for others, the first come first.
+        if waiting.len() >= MOST_WAITING
+            && let Some((_, connection)) = waiting.pop_front()
+        {
+            connection.abort();
         }
+        let guest = Arc::new(Guest::default());
+        let connection = connections.spawn(converse(stream, hall.clone(), leaving.clone(), guest.clone(), PATIENCE));
+        waiting.push_back((guest, connection));
     }
     farewell.send_replace(true);
     let _ = timeout(FAREWELL, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Tells a client that there are too many.
-async fn turn_away(mut stream: TcpStream, _place: OwnedSemaphorePermit) {
-    let body = "too many connections; close some, or try again later\n";
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nretry-after: 5\r\nconnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    let tell = async {
-        stream.write_all(answer.as_bytes()).await?;
-        stream.shutdown().await?;
-        // What is closed with a request unread is reset, and the client does not see the answer.
-        let mut unread = [0; 4096];
-        while stream.read(&mut unread).await? > 0 {}
-        std::io::Result::Ok(())
-    };
-    let _ = timeout(FAREWELL, tell).await;
+/// A connection and its seat, which it gets when it has asked for something that it may have.
+#[derive(Default)]
+struct Guest(Mutex<Option<OwnedSemaphorePermit>>);
+
+impl Guest {
+    fn is_admitted(&self) -> bool {
+        self.0.lock().is_ok_and(|seat| seat.is_some())
+    }
+
+    /// Takes a seat, if there is one.
+    fn admit(&self, seats: &Arc<Semaphore>) -> bool {
+        let Ok(mut seat) = self.0.lock() else { return false };
+        if seat.is_none() {
+            *seat = seats.clone().try_acquire_owned().ok();
+        }
+        seat.is_some()
+    }
 }
 
 /// One connection, which carries one request.
@@ -196,14 +224,14 @@ async fn converse(
     stream: TcpStream,
     hall: Arc<Hall>,
     leaving: watch::Receiver<bool>,
-    _seat: OwnedSemaphorePermit,
+    guest: Arc<Guest>,
     patience: Duration,
 ) {
     // Until when the client has to do something; a stream that is read puts it off.
     let until = Arc::new(watch::Sender::new(Instant::now() + patience));
     let answer = service_fn(|request| {
-        let (hall, leaving, until) = (hall.clone(), leaving.clone(), until.clone());
-        async move { Ok::<_, Infallible>(hall.answer(&request, leaving, until).await) }
+        let (hall, guest, leaving, until) = (hall.clone(), guest.clone(), leaving.clone(), until.clone());
+        async move { Ok::<_, Infallible>(hall.answer(&request, &guest, leaving, until).await) }
     });
     let mut builder = http1::Builder::new();
     let connection = builder.keep_alive(false).max_buf_size(1 << 16).serve_connection(TokioIo::new(stream), answer);
@@ -231,6 +259,7 @@ impl Hall {
     async fn answer(
         &self,
         request: &Request<Incoming>,
+        guest: &Guest,
         leaving: watch::Receiver<bool>,
         until: Arc<watch::Sender<Instant>>,
     ) -> Response<Answer> {
@@ -247,6 +276,12 @@ impl Hall {
                     "the token is missing or wrong; open the address that the program printed, with its token\n",
                 ),
             };
+        }
+        if !guest.admit(&self.seats) {
+            let mut response =
+                plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections; close some, or try again later\n");
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            return response;
         }
         let (path, is_read) = (request.uri().path(), [Method::GET, Method::HEAD].contains(request.method()));
         let from_elsewhere = header(HeaderName::from_static("sec-fetch-site")).is_some_and(|site| site == "cross-site");
@@ -265,10 +300,10 @@ impl Hall {
                 not_allowed("GET, HEAD")
             }
             ("/", Some(_), _) => page(),
-            ("/state", Some(feed), _) => text("application/json", feed.borrow().as_bytes().to_vec()),
+            ("/state", Some(feed), _) => text("application/json", feed.borrow().json()),
             ("/events", Some(feed), _) if *request.method() == Method::GET => events(feed.subscribe(), leaving, until),
             ("/metrics", _, Some(metrics)) | ("/", None, Some(metrics)) => {
-                text("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.page().into_bytes())
+                text("application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.page())
             }
             (_, None, _) => plain(StatusCode::NOT_FOUND, "ask for GET /metrics\n"),
             _ => plain(StatusCode::NOT_FOUND, "there is nothing here; the page is at /\n"),
@@ -310,7 +345,7 @@ fn page() -> Response<Answer> {
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    let mut response = text("text/html; charset=utf-8", PAGE.replace("{{NONCE}}", &nonce).into_bytes());
+    let mut response = text("text/html; charset=utf-8", PAGE.replace("{{NONCE}}", &nonce));
     let policy = HeaderValue::from_str(&policy).expect("hexadecimal digits");
     response.headers_mut().insert("content-security-policy", policy);
     response
@@ -318,7 +353,7 @@ fn page() -> Response<Answer> {
 
 /// The state now, and every one to come, as server-sent events.
 fn events(
-    mut feed: watch::Receiver<Arc<str>>,
+    mut feed: watch::Receiver<State>,
     mut leaving: watch::Receiver<bool>,
     until: Arc<watch::Sender<Instant>>,
 ) -> Response<Answer> {
@@ -326,8 +361,7 @@ fn events(
     tokio::spawn(async move {
         let mut last = false;
         loop {
-            let state = feed.borrow_and_update().clone();
-            let message = Bytes::from(format!("data: {state}\n\n"));
+            let message = feed.borrow_and_update().event();
             // There is room as soon as the one before was taken.
             if to_client.send(message).await.is_err() || last {
                 return;
@@ -345,7 +379,7 @@ fn events(
     answer(StatusCode::OK, "text/event-stream", Answer::Stream(messages))
 }
 
-fn text(kind: &'static str, body: Vec<u8>) -> Response<Answer> {
+fn text(kind: &'static str, body: impl Into<Bytes>) -> Response<Answer> {
     answer(StatusCode::OK, kind, Answer::Whole(Some(body.into())))
 }
 
@@ -410,6 +444,8 @@ impl Body for Answer {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
 
     /// What a page answers to these bytes with so much patience, until it closes the connection.
@@ -417,11 +453,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let site = Site { page: Some(Arc::new(Feed::new("{}".into()))), ..Site::default() };
-        let hall = Arc::new(Hall { site, access: Access::Anybody, port: 0 });
+        let site = Site { page: Some(Arc::new(Feed::new("{}".to_string().into()))), ..Site::default() };
+        let hall = Arc::new(Hall { site, access: Access::Anybody, port: 0, seats: Arc::new(Semaphore::new(1)) });
         let (_farewell, leaving) = watch::channel(false);
-        let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        tokio::spawn(converse(stream, hall, leaving, seat, patience));
+        tokio::spawn(converse(stream, hall, leaving, Arc::default(), patience));
         client.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).await.unwrap();
