@@ -282,7 +282,9 @@ fn a_folder_from_a_backup_stops_the_peer() {
 fn one_process_per_folder() {
     let consortium = Consortium::new(2, 10, "kind = \"ring\"", "secure");
     let mut first = consortium.spawn(0, &[]);
-    until("a start", || consortium.page(0).is_some());
+    // Metrics are served before the folder is locked; the ledger is written after that.
+    let ledger = consortium.state(0).join("ledger");
+    until("a start", || std::fs::metadata(&ledger).is_ok_and(|found| found.len() > 0));
     let output = consortium.command(0).args(["--listen", "127.0.0.1:0"]).ended();
     assert_eq!(output.status.code(), Some(2));
     assert!(errors(&output).contains("another process uses this state folder"), "{}", errors(&output));

@@ -3,6 +3,7 @@
 use undertone_core::ledger::Contents;
 use undertone_core::privacy::{Accountant, ClientBudget, Delta, Epsilon, Rho, Spent};
 use undertone_core::rule;
+use undertone_core::study::is_stage;
 use undertone_core::study::{Document, StudyError};
 
 use crate::LimitError;
@@ -132,11 +133,6 @@ impl OwnerLimits {
         }
         text
     }
-}
-
-/// Studies that are stages of another one: what it spends before and after its rounds. No other study has such a name ([`is_stage`] is asked before anything begins).
-pub(crate) fn is_stage(name: &str) -> bool {
-    name.ends_with("-moments") || name.ends_with("-closing")
 }
 
 impl Claim<'_> {

@@ -9,13 +9,13 @@ use serde_json::Value;
 use undertone_core::ledger::Contents;
 use undertone_core::node::{Node, NodeSetup, Roster, RosterError};
 use undertone_core::privacy::{Budget, ClientBudget, Rho, Spent};
-use undertone_core::study::{Study, StudyError};
+use undertone_core::study::{Study, StudyError, is_stage};
 use undertone_data::{Closed, mean};
 
 use crate::PeerError;
 use crate::conversation::{Conversation, Setting};
 use crate::disk_watch::Alarm;
-use crate::limit::{Claim, Later, OwnerLimits, Stated, is_stage};
+use crate::limit::{Claim, Later, OwnerLimits, Stated};
 use crate::map::Map;
 use crate::metrics::Metrics;
 use crate::network;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use undertone_peer::ServerError;
 use undertone_peer::metrics::Metrics;
-use undertone_peer::page::{Action, Feed, Server, Site};
+use undertone_peer::page::{Action, Feed, Server, Site, State};
 
 const LOCAL: &str = "127.0.0.1:0";
 
@@ -177,7 +177,7 @@ fn too_many_streams_are_turned_away_and_nothing_is_kept_of_them() {
     let refused = ask(server.address, "GET", "/", "");
     assert!(status(&refused) == 503 && refused.contains("too many connections"), "{refused}");
     // States that nobody reads: one waits for each stream at most.
-    let large: Arc<str> = format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 16)).into();
+    let large: State = format!("{{\"x\":\"{}\"}}", "x".repeat(1 << 16)).into();
     (0..1000).for_each(|_| drop(feed.send_replace(large.clone())));
     drop(streams);
     let end = Instant::now() + Duration::from_secs(30);
@@ -245,6 +245,28 @@ fn a_token_opens_the_page_and_its_metrics() {
         let request = format!("GET {path}?token={secret} HTTP/1.1\r\nHost: peer.example\r\n\r\n");
         assert_eq!(status(&exchange(server.address, &request)), 200, "{path}");
     }
+}
+
+/// Whoever has not asked with the token holds no seat, and makes room for whoever comes later.
+#[test]
+fn strangers_do_not_keep_the_owner_of_the_token_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    let feed = feed();
+    let server = start(Site { token: Some(path.clone()), ..page(&feed) });
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let wrong: Vec<TcpStream> =
+        (0..200).map(|_| send(server.address, "GET /events?token=0123456789abcdef HTTP/1.1\r\n")).collect();
+    let token = std::fs::read_to_string(path).unwrap();
+    let started = Instant::now();
+    let answer = ask(server.address, "GET", &format!("/state?token={}", token.trim()), "");
+    assert_eq!(status(&answer), 200, "{answer}");
+    // Long before they would have been cut off for saying nothing.
+    let mut first = &silent[0];
+    first.set_read_timeout(Some(Duration::from_secs(4))).unwrap();
+    assert!(matches!(first.read(&mut [0]), Ok(0)) || first.take_error().is_ok_and(|e| e.is_some()));
+    assert!(started.elapsed() < Duration::from_secs(4));
+    drop(wrong);
 }
 
 #[test]

@@ -101,7 +101,12 @@ impl<D: Disk> Node<D> {
         }
         let differences = self.context.digest.differences(&hello.study);
         if !differences.is_empty() {
-            return Ok(Some(format!("the two studies differ in: {}", differences.join(", "))));
+            // A peer that was restarted serves the stages that it has finished once more.
+            let another = match self.context.setup.study.has_stages() && differences.contains(&"name") {
+                true => "it is at another stage of the study; or ",
+                false => "",
+            };
+            return Ok(Some(format!("{another}the two studies differ in: {}", differences.join(", "))));
         }
         if let Some(reason) = self.check_proofs(peer, hello)? {
             return Ok(Some(reason));

@@ -21,6 +21,7 @@ pub use spec::{
     AlgorithmSpec, Attack, BudgetSpec, ClientSpec, DataSpec, Layout, NoiseKind, PlanSpec, PrivacySpec, Redraw,
     RegularizerSpec, Simulation, StudySpec,
 };
+pub use stages::is_stage;
 pub use toml::{Document, Reader};
 
 /// Most clients, records per client, features and rounds that a study may ask for.

@@ -31,7 +31,23 @@ impl StudySpec {
     }
 }
 
+/// How the names of the studies end that are stages of another one.
+const STAGES: [&str; 2] = ["-moments", "-closing"];
+
+/// Whether a study of this name is what another one spends before or after its rounds.
+pub fn is_stage(name: &str) -> bool {
+    STAGES.iter().any(|end| name.ends_with(end))
+}
+
 impl Study {
+    /// Whether other studies are run before or after this one for the same purpose, or this is one of them.
+    pub fn has_stages(&self) -> bool {
+        let privacy = self.spec.privacy.as_ref();
+        is_stage(self.name())
+            || privacy.is_some_and(|privacy| privacy.standardise.is_some() || privacy.spent_share > 0.0)
+            || self.privacy.as_ref().is_some_and(|privacy| privacy.after > Rho::ZERO)
+    }
+
     /// The study of one round whose releases are private moments of the columns, if this study asks for standardisation.
     ///
     /// It is a study like any other: the gradient of |1 - z.w| (or max(0, 1 - z.w)) at w = 0 is -z, clipped and noised as every gradient is, so the mean

@@ -101,7 +101,7 @@ impl Board {
     /// A board that nothing is known of yet.
     pub fn new(study: &Study) -> Self {
         let mut board = Self {
-            feed: Arc::new(Feed::new("{}".to_string().into())),
+            feed: Arc::new(Feed::new("{}".into())),
             started: Instant::now(),
             study: json!({ "name": study.name(), "rounds": study.rounds() }),
             viewer: 0,

@@ -9,4 +9,4 @@ mod curve;
 mod server;
 
 pub(crate) use board::{Board, Budget, Scene, Sight};
-pub use server::{Act, Action, Feed, Reply, Server, Site};
+pub use server::{Act, Action, Feed, Reply, Server, Site, State};

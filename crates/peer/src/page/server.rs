@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 /// Connections at a time; the next ones are told to come back later.
 const MOST: usize = 128;
 /// Connections at a time that have not asked for anything yet, or not with the token. Whoever comes after them takes the place of the first.
-const MOST_WAITING: usize = 64;
+const MOST_WAITING: usize = 256;
 /// How long a client may take to ask, and to read an answer that ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a client may leave a message of the stream unread. Messages come at least every `QUIET`.
@@ -68,9 +68,15 @@ impl State {
     }
 }
 
+impl From<&str> for State {
+    fn from(json: &str) -> Self {
+        Self([Self::BEFORE, json, Self::AFTER].concat().into())
+    }
+}
+
 impl From<String> for State {
     fn from(json: String) -> Self {
-        Self([Self::BEFORE, &json, Self::AFTER].concat().into())
+        Self::from(&*json)
     }
 }
 
@@ -453,7 +459,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
-        let site = Site { page: Some(Arc::new(Feed::new("{}".to_string().into()))), ..Site::default() };
+        let site = Site { page: Some(Arc::new(Feed::new("{}".into()))), ..Site::default() };
         let hall = Arc::new(Hall { site, access: Access::Anybody, port: 0, seats: Arc::new(Semaphore::new(1)) });
         let (_farewell, leaving) = watch::channel(false);
         tokio::spawn(converse(stream, hall, leaving, Arc::default(), patience));
