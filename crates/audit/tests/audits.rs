@@ -127,7 +127,7 @@ fn standardisation_and_the_closing_release_are_audited_as_well() {
                 bounds.a = [0, 1]\nbounds.b = [0, 1]\nbounds.y = [0, 1]\n[graph]\nkind = \"ring\"\n\
                 [privacy]\nepsilon = 2\ndelta = 1e-5\nclip = 0.4\nstandardise = 0.3\n[algorithm]\nname = \"free-rounds\"\ndata_rounds = 4\neta = 0.5\n";
     let text = text.replace("[graph]", "[inference]\nlevel = 0.9\n[graph]").replace("\"absolute\"", "\"squared\"");
-    let findings = found(&Study::parse(&text, "standardised").unwrap(), Some(100_000));
+    let findings = found(&Study::parse(&text, "standardised").unwrap(), Some(200_000));
     // Each of three stages at two budgets.
     assert_eq!(findings.parts.len(), 6);
     for part in &findings.parts {

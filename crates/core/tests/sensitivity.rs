@@ -10,7 +10,6 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Client, Network};
-use rand::distr::Distribution;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use undertone_core::algorithm::free_rounds::{FreeRounds, Mixing};
@@ -23,8 +22,8 @@ use undertone_core::graph::Graph;
 use undertone_core::knob::Settings;
 use undertone_core::loss::{Absolute, AnyLoss, Squared};
 use undertone_core::names::Names;
-use undertone_core::normal::Normal;
-use undertone_core::privacy::{Accountant, ClientBudget, Clip, Delta, Noise, Rho, Schedule, Sensitivity, Stream};
+use undertone_core::normal;
+use undertone_core::privacy::{Accountant, ClientBudget, Clip, Delta, Noise, Rho, Schedule, Sensitivity};
 use undertone_core::problem::Problem;
 use undertone_core::records::{Records, Scratch};
 use undertone_core::regularizer::Regularizer;
@@ -396,9 +395,9 @@ fn noise_is_made_for_the_round_as_it_is() {
                     let phi = own.map_or(0.01, Rho::get) * 0.9f64.powi(1 - number as i32);
                     // 2 c1/M with M = 2, times the gain.
                     let sigma = CLIP * gain(neighbours.len(), f64::from(number), eta) / (2.0 * phi).sqrt();
-                    let mut rng = Stream { trial: 0, client: 0, round: number }.fast(7);
-                    for (noised, clean) in noised.iter().zip(&clean) {
-                        let xi: f64 = Normal.sample(&mut rng);
+                    let mut drawn = [0.0; FEATURES];
+                    normal::fill(7, [0, number, 0], &mut drawn);
+                    for ((noised, clean), xi) in noised.iter().zip(&clean).zip(drawn) {
                         let found = (noised - clean) / sigma;
                         assert!((found - xi).abs() < 1e-9, "{}: {found} is not {xi}", algorithm.name());
                     }
