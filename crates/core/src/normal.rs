@@ -218,10 +218,10 @@ fn minus_twice_log(bits: u64) -> f64 {
     // u = 2^k m with m from sqrt(1/2) to sqrt(2).
     let low = std::f64::consts::FRAC_1_SQRT_2.to_bits();
     let above = u.to_bits().wrapping_sub(low);
-    let m = f64::from_bits((above & (1 << 52) - 1) + low);
+    let m = f64::from_bits((above & ((1 << 52) - 1)) + low);
     // k is between -53 and 0; 2^52 + 2048 + k is exact, and its lowest bits are those of 2048 + k.
     const LARGE: f64 = (1u64 << 52) as f64;
-    let k = f64::from_bits(LARGE.to_bits() | (above >> 52) + 2048 & 4095) - (LARGE + 2048.0);
+    let k = f64::from_bits(LARGE.to_bits() | (((above >> 52) + 2048) & 4095)) - (LARGE + 2048.0);
     let s = (m - 1.0) / (m + 1.0);
     -2.0 * (k * std::f64::consts::LN_2 + 2.0 * s * series(s * s, ATANH))
 }

@@ -60,7 +60,7 @@ pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-/// The text of one of the files that [`write`] writes; none if there is none of that name.
+/// The text of one of the files that [`write()`] writes; none if there is none of that name.
 pub fn text(outcome: &Outcome, wanted: &str) -> Option<String> {
     let mut text = None;
     let _: Result<(), io::Error> = each_file(outcome, &mut |name, body| {
