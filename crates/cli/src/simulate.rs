@@ -2,8 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use undertone_core::client::RoundError;
-use undertone_core::privacy::NoiseError;
 use undertone_core::study::{DataSpec, Study};
 use undertone_data::DataError;
 use undertone_sim::{Outcome, SimError, folder};
@@ -102,10 +100,7 @@ fn data_path(arguments: &Arguments, data: &DataSpec) -> Result<Option<PathBuf>, 
 }
 
 fn failed(error: SimError) -> Failure {
-    match error {
-        SimError::Round { reason: RoundError::Noise(NoiseError::NoEntropy(_)), .. } => Failure::machine(error),
-        _ => Failure::input(error),
-    }
+    if error.is_of_the_machine() { Failure::machine(error) } else { Failure::input(error) }
 }
 
 fn report(outcome: &Outcome, out: &Path) -> String {

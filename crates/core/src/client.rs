@@ -248,7 +248,7 @@ impl Rules<'_> {
             (None, None) => {
                 let scale = NoiseScale::new(self.algorithm.sensitivity(round, gradient), phi);
                 match round.trials {
-                    1 => noise.release_ahead(stream, round.clients() as u32, scale, private, released, ahead)?,
+                    1 => noise.release_ahead(stream, round.upcoming, scale, private, released, ahead)?,
                     trials => noise.release_trials(stream, trials, scale, private, released)?,
                 }
                 Spent::without_masks(phi)

@@ -65,6 +65,7 @@ pub mod cholesky;
 pub mod client;
 pub mod closing;
 pub mod csv_format;
+pub mod exact_sum;
 pub mod graph;
 pub mod identity;
 pub mod knob;

@@ -37,34 +37,57 @@ pub fn fill(seed: u64, name: Name, out: &mut [f64]) {
 /// # Panics
 /// If there are not as many numbers of each stream, or 2^32 or more.
 pub fn add_scaled(seed: u64, name: Name, streams: usize, scale: f64, out: &mut [f64]) {
-    draw(Draw { seed, name, varied: 2, streams, scale, out });
+    draw(Draw { seed, name, varied: Varied::C, streams, scale, out });
 }
 
-/// Numbers of neighbouring streams, drawn before they are asked for: together they take a fraction of the time.
+/// The most streams that are drawn ahead.
+const AHEAD: usize = 16;
+
+/// Numbers of several streams, drawn before they are asked for: together they take a fraction of the time.
 #[derive(Debug, Default, Clone)]
 pub struct Ahead {
     seed: u64,
-    name: Name,
+    /// What the streams have in common: (b, c).
+    name: [u32; 2],
     count: usize,
-    streams: usize,
+    /// The a of each.
+    streams: Vec<u32>,
+    /// The stream that is asked for next, most likely.
+    next: usize,
     numbers: Vec<f64>,
 }
 
 impl Ahead {
-    /// The first `count` numbers of a stream; those of up to 15 streams with a higher a are drawn too, as long as it stays below `end`.
-    pub fn stream(&mut self, seed: u64, name: Name, end: u32, count: usize) -> Row<'_> {
+    /// The first `count` numbers of a stream. `upcoming` are the a's of those that will be asked for next, from this one on: the first of them are drawn too.
+    pub fn stream(&mut self, seed: u64, name: Name, upcoming: &[u32], count: usize) -> Row<'_> {
         let [a, b, c] = name;
-        let is_known = (self.seed, self.count, self.name[1], self.name[2]) == (seed, count, b, c);
-        let mut place = a.wrapping_sub(self.name[0]) as usize;
-        if !is_known || place >= self.streams {
-            (self.seed, self.name, self.count) = (seed, name, count);
-            self.streams = end.saturating_sub(a).clamp(1, 16) as usize;
+        let is_known = (self.seed, self.count, self.name) == (seed, count, [b, c]);
+        let mut place = if is_known { self.place(a) } else { None };
+        if place.is_none() {
+            (self.seed, self.name, self.count) = (seed, [b, c], count);
+            self.streams.clear();
+            match upcoming.first() {
+                Some(first) if *first == a => self.streams.extend(upcoming.iter().take(AHEAD)),
+                _ => self.streams.push(a),
+            }
+            let streams = self.streams.len();
             self.numbers.clear();
-            self.numbers.resize(count * self.streams, 0.0);
-            draw(Draw { seed, name, varied: 0, streams: self.streams, scale: 1.0, out: &mut self.numbers });
-            place = 0;
+            self.numbers.resize(count * streams, 0.0);
+            let varied = if streams == 1 { Varied::C } else { Varied::A(&self.streams) };
+            draw(Draw { seed, name, varied, streams, scale: 1.0, out: &mut self.numbers });
+            place = Some(0);
         }
-        Row { numbers: &self.numbers[place.min(self.numbers.len())..], step: self.streams }
+        let place = place.expect("known or drawn");
+        self.next = place + 1;
+        Row { numbers: &self.numbers[place.min(self.numbers.len())..], step: self.streams.len() }
+    }
+
+    /// Which of the streams that are known this is.
+    fn place(&self, a: u32) -> Option<usize> {
+        if self.streams.get(self.next) == Some(&a) {
+            return Some(self.next);
+        }
+        self.streams.iter().position(|known| *known == a)
     }
 }
 
@@ -82,12 +105,20 @@ impl Row<'_> {
     }
 }
 
-/// A draw from neighbouring streams.
+/// Which part of the name differs from stream to stream.
+#[derive(Clone, Copy)]
+enum Varied<'a> {
+    /// It is one of these, at most 16.
+    A(&'a [u32]),
+    /// It goes up by one.
+    C,
+}
+
+/// A draw from several streams.
 struct Draw<'a> {
     seed: u64,
     name: Name,
-    /// Which part of the name differs from stream to stream.
-    varied: usize,
+    varied: Varied<'a>,
     streams: usize,
     scale: f64,
     out: &'a mut [f64],
@@ -141,8 +172,13 @@ impl Draw<'_> {
     fn tile<const N: usize>(&mut self, first: usize) {
         let Self { seed, name, varied, streams, scale, .. } = *self;
         let mut names = name.map(|part| [u64::from(part); N]);
-        for (lane, part) in names[varied].iter_mut().enumerate() {
-            *part = u64::from(name[varied].wrapping_add((first + lane) as u32));
+        match varied {
+            Varied::A(list) => names[0].iter_mut().zip(&list[first..]).for_each(|(part, a)| *part = u64::from(*a)),
+            Varied::C => {
+                for (lane, part) in names[2].iter_mut().enumerate() {
+                    *part = u64::from(name[2].wrapping_add((first + lane) as u32));
+                }
+            }
         }
         let [a, b, c] = names;
         for (pair, rows) in self.out.chunks_mut(2 * streams).enumerate() {
@@ -372,7 +408,8 @@ mod tests {
         ] {
             let mut own = vec![0.0; count];
             fill(seed, name, &mut own);
-            let row = ahead.stream(seed, name, 18, count);
+            let upcoming: Vec<u32> = (name[0]..18).collect();
+            let row = ahead.stream(seed, name, &upcoming, count);
             assert!((0..count).all(|i| row.number(i) == own[i]), "{name:?} of {seed}");
         }
     }

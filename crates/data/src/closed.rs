@@ -1,12 +1,13 @@
 //! What a closing release says, in the units of the table.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use undertone_core::closing::{ClosingNoise, HeldMean, PrivateScores, Uncertainty, normal_range};
 use undertone_core::loss::AnyLoss;
 use undertone_core::study::Study;
 
 /// A coefficient with its interval, in the units of the table.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The feature, or "intercept".
     pub name: String,
@@ -21,10 +22,10 @@ pub struct Interval {
 }
 
 /// A score over all parties that was released privately: its name, its value, and the ends of its interval.
-pub type PrivateScore = (&'static str, f64, (f64, f64));
+pub type PrivateScore = (String, f64, (f64, f64));
 
 /// What was released after the last round, read.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Closed {
     /// The level of the intervals.
     pub level: f64,
@@ -76,8 +77,8 @@ impl Closed {
             }),
             Err(reason) => json!({ "level": self.level, "coefficients": null, "reason": reason }),
         });
-        let score = |(name, value, (low, high)): &(&str, f64, (f64, f64))| {
-            (name.to_string(), json!({ "value": value, "low": low, "high": high }))
+        let score = |(name, value, (low, high)): &PrivateScore| {
+            (name.clone(), json!({ "value": value, "low": low, "high": high }))
         };
         let told = self.scores.as_ref().and_then(|scores| scores.as_ref().ok());
         let told = told.map(|scores| Value::Object(scores.iter().map(score).collect()));
@@ -143,11 +144,11 @@ fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<Pr
         let (worse, better) = ends(&scores.absolute);
         let mut found = Vec::new();
         if scores.absolute.error < 0.25 {
-            found.push(("accuracy", scores.absolute.mean, (worse, better.min(1.0))));
+            found.push(("accuracy".into(), scores.absolute.mean, (worse, better.min(1.0))));
         }
         // The hinge loss gives no probabilities.
         if matches!(study.spec().loss, AnyLoss::Logistic(_)) && is_more_than_noise(&scores.square) {
-            found.push(("log loss", LOG_LOSS * scores.square.mean, (LOG_LOSS * low, LOG_LOSS * high)));
+            found.push(("log loss".into(), LOG_LOSS * scores.square.mean, (LOG_LOSS * low, LOG_LOSS * high)));
         }
         return found;
     }
@@ -158,10 +159,10 @@ fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<Pr
     let square = scores.square.mean.max(scores.absolute.mean * scores.absolute.mean);
     let mut found = Vec::new();
     if is_more_than_noise(&scores.square) {
-        found.push(("RMSE", unit * square.sqrt(), (unit * low.sqrt(), unit * high.max(square).sqrt())));
+        found.push(("RMSE".into(), unit * square.sqrt(), (unit * low.sqrt(), unit * high.max(square).sqrt())));
     }
     if is_more_than_noise(&scores.absolute) {
-        found.push(("MAE", unit * scores.absolute.mean, (unit * nearer, unit * farther)));
+        found.push(("MAE".into(), unit * scores.absolute.mean, (unit * nearer, unit * farther)));
     }
     let variance = scores.target_square.mean - scores.target.mean * scores.target.mean;
     let wobble = scores.target_square.error.hypot(2.0 * scores.target.mean * scores.target.error);
@@ -169,7 +170,7 @@ fn readable(study: &Study, scores: &PrivateScores, range: f64, z: f64) -> Vec<Pr
     let share = square / variance;
     let error = scores.square.error.hypot(share * wobble) / variance;
     if variance > 2.0 * wobble && error < 0.25 {
-        found.insert(0, ("R^2", 1.0 - share, (1.0 - share - z * error, (1.0 - share + z * error).min(1.0))));
+        found.insert(0, ("R^2".into(), 1.0 - share, (1.0 - share - z * error, (1.0 - share + z * error).min(1.0))));
     }
     found
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use undertone_core::csv_format::parse_number;
+use undertone_core::exact_sum::of_columns;
 use undertone_core::knob::{Settings, Value::Number};
 use undertone_core::loss::AnyLoss;
 use undertone_core::schema::{Cell, Column, ColumnKind, OriginalUnits, Schema, same_number};
@@ -36,31 +37,25 @@ pub struct Background<'a> {
     pub clients: Vec<Cow<'a, str>>,
 }
 
-/// The mean over clients of vectors laid out flat, summed in the order of the clients.
+/// The mean over clients of vectors laid out flat; the order of the clients does not matter.
 pub fn mean(flat: &[f64], features: usize) -> Vec<f64> {
-    trimmed_mean(flat, features, 0)
+    let clients = (flat.len() / features) as f64;
+    of_columns(flat.chunks_exact(features), features).iter().map(|sum| sum.value() / clients).collect()
 }
 
 /// The mean of points in every coordinate without the `liars` largest and smallest values there: as many of the points may be anything, and it still lies between values of
 /// the others.
 pub fn trimmed_mean(flat: &[f64], features: usize, liars: usize) -> Vec<f64> {
     let clients = flat.len() / features;
-    if liars > 0 && clients > 2 * liars {
-        let kept = |p: usize| {
-            let mut values: Vec<f64> = flat.iter().skip(p).step_by(features).copied().collect();
-            values.sort_by(f64::total_cmp);
-            values[liars..clients - liars].iter().sum::<f64>() / (clients - 2 * liars) as f64
-        };
-        return (0..features).map(kept).collect();
+    if liars == 0 || clients <= 2 * liars {
+        return mean(flat, features);
     }
-    let mut sum = vec![0.0; features];
-    for point in flat.chunks_exact(features) {
-        for (sum, v) in sum.iter_mut().zip(point) {
-            *sum += v;
-        }
-    }
-    let clients = (flat.len() / features) as f64;
-    sum.iter().map(|s| s / clients).collect()
+    let kept = |p: usize| {
+        let mut values: Vec<f64> = flat.iter().skip(p).step_by(features).copied().collect();
+        values.sort_by(f64::total_cmp);
+        values[liars..clients - liars].iter().sum::<f64>() / (clients - 2 * liars) as f64
+    };
+    (0..features).map(kept).collect()
 }
 
 impl Model {

@@ -5,6 +5,7 @@ use undertone_core::study::{NoiseKind, Study};
 use undertone_report::chart::{Estimate, number};
 use undertone_report::{ScoreTable, StudyReport};
 
+use crate::closed::PrivateScore;
 use crate::{Closed, Model, Scored};
 
 /// The part of a report that follows from the study, its model and its closing release. `pooled` is a model of pooled data, where it may be known; `spread` the
@@ -64,8 +65,8 @@ pub fn begin_report(
         report.scores.push(ScoreTable { title, columns: Vec::new(), rows: Vec::new() });
     }
     if let Some(Ok(scores)) = closed.and_then(|closed| closed.scores.as_ref()) {
-        let row = |(name, value, (low, high)): &(&str, f64, (f64, f64))| {
-            vec![name.to_string(), number(*value), format!("{} to {}", number(*low), number(*high))]
+        let row = |(name, value, (low, high)): &PrivateScore| {
+            vec![name.clone(), number(*value), format!("{} to {}", number(*low), number(*high))]
         };
         report.scores.push(ScoreTable {
             title: "Over all parties, released privately, on records that were kept out of training".into(),

@@ -1,5 +1,6 @@
 //! What to know about a central solution before anything is compared with it.
 
+use serde::{Deserialize, Serialize};
 use undertone_core::cholesky::dot;
 use undertone_core::loss::Shape;
 use undertone_core::problem::Problem;
@@ -7,7 +8,7 @@ use undertone_core::problem::Problem;
 use crate::data::Population;
 
 /// A reason to read distances to a central solution with care.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Caveat {
     /// The zero model is as good as far as the solver can tell: no distance is relative to it.

@@ -13,6 +13,7 @@ use clarabel::solver::{
     DefaultSettings, DefaultSolver, ExponentialConeT, IPSolver, NonnegativeConeT, SolverStatus, SupportedConeT,
     ZeroConeT,
 };
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use undertone_core::loss::Shape;
 use undertone_core::problem::Problem;
@@ -26,7 +27,7 @@ const MOST_ENTRIES: usize = 4_000_000;
 const MOST_WORK: usize = 500_000_000;
 
 /// A minimiser of the pooled problem.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Central {
     /// w_c.
     pub w: Vec<f64>,
@@ -48,7 +49,7 @@ fn square(w: &[f64]) -> f64 {
 }
 
 /// Why there is no central solution.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum CentralError {
     /// The study did not ask for it.
@@ -87,12 +88,17 @@ pub enum Losses {
     Clipped,
 }
 
+/// Whether the pooled problem can be solved in a few seconds.
+pub(crate) fn is_small_enough(population: &Population) -> Result<(), CentralError> {
+    let (records, features) = (population.total_records(), population.features());
+    let entries = records * (features + 4);
+    let is_small = entries <= MOST_ENTRIES && entries.saturating_mul(features) <= MOST_WORK;
+    if is_small { Ok(()) } else { Err(CentralError::TooLarge { records, features }) }
+}
+
 /// Solves the pooled problem, or returns why it cannot.
 pub fn solve(population: &Population, problem: &Problem, losses: Losses) -> Result<Central, CentralError> {
-    let entries = population.total_records() * (population.features() + 4);
-    if entries > MOST_ENTRIES || entries.saturating_mul(population.features()) > MOST_WORK {
-        return Err(CentralError::TooLarge { records: population.total_records(), features: population.features() });
-    }
+    is_small_enough(population)?;
     let mut program = Program::new(population.features());
     program.add_regularizer(problem);
     for k in 0..population.clients() {

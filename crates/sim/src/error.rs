@@ -3,6 +3,7 @@
 use thiserror::Error;
 use undertone_core::client::RoundError;
 use undertone_core::graph::GraphError;
+use undertone_core::privacy::NoiseError;
 use undertone_core::study::StudyError;
 use undertone_data::DataError;
 
@@ -45,6 +46,26 @@ pub enum SimError {
         /// Why.
         reason: RoundError,
     },
+    /// Another of the processes that share the run could not go on.
+    #[error("rank {rank}: {message}")]
+    OnRank {
+        /// Which.
+        rank: usize,
+        /// What it said.
+        message: String,
+        /// Whether the machine is to blame and not the input.
+        machine: bool,
+    },
+    /// Some ranks would have nothing to do.
+    #[error(
+        "the network has {clients} clients, too few for {ranks} ranks; start fewer, or share trials with --spread trials"
+    )]
+    TooManyRanks {
+        /// How many there are.
+        ranks: usize,
+        /// K.
+        clients: usize,
+    },
     /// The models diverged.
     #[error(
         "the run diverged: in round {round} the models are no longer finite; lower eta, raise rho, or raise lambda"
@@ -53,4 +74,23 @@ pub enum SimError {
         /// The first measured round with infinite models.
         round: u32,
     },
+}
+
+impl SimError {
+    /// The round in which it happened; 0 before the first.
+    pub(crate) fn round(&self) -> u32 {
+        match self {
+            Self::Round { round, .. } | Self::Diverged { round } => *round,
+            _ => 0,
+        }
+    }
+
+    /// Whether the machine is to blame and not the input.
+    pub fn is_of_the_machine(&self) -> bool {
+        match self {
+            Self::Round { reason: RoundError::Noise(NoiseError::NoEntropy(_)), .. } => true,
+            Self::OnRank { machine, .. } => *machine,
+            _ => false,
+        }
+    }
 }

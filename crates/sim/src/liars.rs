@@ -8,6 +8,9 @@ use undertone_core::graph::Graph;
 use undertone_core::privacy::Stream;
 use undertone_core::study::{Attack, Study, StudyError};
 
+use crate::data::Population;
+use crate::ranks::Ranks;
+
 /// The "client" whose stream draws who lies, and what is random in a lie.
 const LIARS: u32 = u32::MAX - 3;
 /// What is far outside of any sensible model.
@@ -60,15 +63,21 @@ impl Liars {
         self.lies[client]
     }
 
-    /// Replaces what liars release in a round.
-    pub fn tell(&self, released: &mut [f64], features: usize, round: u32) {
-        let rows = || released.chunks_exact(features).zip(&self.lies).filter(|(_, lies)| !**lies).map(|(row, _)| row);
-        let count = rows().count() as f64;
-        let mean: Vec<f64> = (0..features).map(|p| rows().map(|row| row[p]).sum::<f64>() / count).collect();
-        let square = |p: usize| rows().map(|row| (row[p] - mean[p]).powi(2)).sum::<f64>() / count;
-        let spread: Vec<f64> = (0..features).map(|p| square(p).sqrt()).collect();
-        let mut rng = Stream { trial: self.trial, client: LIARS, round }.fast(self.seed);
-        for (row, _) in released.chunks_exact_mut(features).zip(&self.lies).filter(|(_, lies)| **lies) {
+    /// Replaces what liars release in a round, with the clients of this process one after the other.
+    pub fn tell(&self, released: &mut [f64], population: &Population, ranks: &dyn Ranks, round: u32) {
+        let features = population.features();
+        let lies = |place: usize| self.lies[population.client(place)];
+        let rows =
+            || released.chunks_exact(features).enumerate().filter(|(place, _)| !lies(*place)).map(|(_, row)| row);
+        let mean = ranks.mean(rows(), features).0;
+        let squares: Vec<f64> =
+            rows().flat_map(|row| row.iter().zip(&mean).map(|(v, mean)| (v - mean) * (v - mean))).collect();
+        let spread: Vec<f64> =
+            ranks.mean(squares.chunks_exact(features), features).0.iter().map(|square| square.sqrt()).collect();
+        for (place, row) in released.chunks_exact_mut(features).enumerate().filter(|(place, _)| lies(*place)) {
+            let client = population.client(place) as u32;
+            // A stream for each liar: who computes the others does not matter.
+            let mut rng = Stream { trial: self.trial, client: u32::MAX / 2 + client, round }.fast(self.seed);
             for ((told, mean), spread) in row.iter_mut().zip(&mean).zip(&spread) {
                 *told = match self.attack {
                     Attack::Shift => *told + 1.0,

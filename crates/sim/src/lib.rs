@@ -48,10 +48,11 @@ pub mod outcome;
 #[cfg(feature = "plot")]
 pub mod plot;
 mod prefetch;
+pub mod ranks;
 pub mod run;
 mod trial;
 
 pub use data::Population;
 pub use outcome::Outcome;
-pub use run::{Shared, SimError, run, run_on, run_sharing};
+pub use run::{Shared, SimError, Spread, run, run_across, run_on, run_sharing};
 pub use undertone_core::watch::{Cancel, Unwatched, Watch};

@@ -52,12 +52,6 @@ impl LostClients {
     pub fn neighbours(&self, client: usize) -> &[u32] {
         &self.neighbours[client]
     }
-
-    /// The vectors of the clients that are left, one after the other.
-    pub fn left(&self, all: &[f64], features: usize) -> Vec<f64> {
-        let rows = all.chunks_exact(features).zip(&self.lost);
-        rows.filter(|(_, lost)| !**lost).flat_map(|(row, _)| row.iter().copied()).collect()
-    }
 }
 
 /// Who belongs to the largest connected part of a graph without those that are lost; the first of several.

@@ -1,7 +1,10 @@
 //! What is measured in a round, and statistics over trials.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use undertone_core::exact_sum::{ExactSum, of_columns};
 use undertone_core::problem::Problem;
 use undertone_core::records::Scratch;
 
@@ -10,9 +13,10 @@ use crate::data::{CHUNK, Population};
 use crate::liars::Liars;
 use crate::losses::LostClients;
 use crate::network::Points;
+use crate::ranks::Ranks;
 
 /// Something about each of the three models that a client has after round n.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct PerModel<T = f64> {
     /// w_k(n): before the noise, known only to client k.
     pub w: T,
@@ -24,7 +28,7 @@ pub struct PerModel<T = f64> {
 
 impl<T> PerModel<T> {
     /// The same of each.
-    pub fn map<U>(self, f: impl Fn(T) -> U) -> PerModel<U> {
+    pub fn map<U>(self, mut f: impl FnMut(T) -> U) -> PerModel<U> {
         PerModel { w: f(self.w), released: f(self.released), average: f(self.average) }
     }
 
@@ -34,14 +38,8 @@ impl<T> PerModel<T> {
     }
 }
 
-impl PerModel {
-    fn plus(self, other: Self) -> Self {
-        Self { w: self.w + other.w, released: self.released + other.released, average: self.average + other.average }
-    }
-}
-
 /// The metrics of one round of one trial.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     /// sum_k ||w_k - w_c||^2/||w_c||^2 against the central solution.
     pub error: Option<PerModel>,
@@ -77,77 +75,79 @@ pub struct Yardstick<'a> {
     pub liars: Option<&'a Liars>,
 }
 
-#[derive(Default, Clone, Copy)]
-struct Sums {
-    error: PerModel,
-    surrogate: PerModel,
-    objective: f64,
-    spread: f64,
+/// Sums over clients: three errors, the same against the clipped solution, the objective, and squared distances from the mean.
+const SUMS: usize = 8;
+
+/// The sums over all clients of this process of numbers that each has, on all threads.
+fn sums_over(places: usize, count: usize, of: impl Fn(Range<usize>) -> Vec<ExactSum> + Sync) -> Vec<ExactSum> {
+    if places <= CHUNK {
+        return of(0..places);
+    }
+    let chunk = |index: usize| of(index * CHUNK..((index + 1) * CHUNK).min(places));
+    let merge = |mut all: Vec<ExactSum>, more: Vec<ExactSum>| {
+        all.iter_mut().zip(more).for_each(|(all, more)| all.merge(more));
+        all
+    };
+    (0..places.div_ceil(CHUNK)).into_par_iter().map(chunk).reduce(|| vec![ExactSum::default(); count], merge)
+}
+
+/// The mean over all clients of points that lie one after the other.
+pub fn mean_point(points: &[f64], population: &Population, ranks: &dyn Ranks) -> Vec<f64> {
+    let features = population.features();
+    let rows = |range: Range<usize>| points[range.start * features..range.end * features].chunks_exact(features);
+    let mut sums = sums_over(population.places(), features, |range| of_columns(rows(range), features));
+    ranks.total(&mut sums);
+    sums.iter().map(|sum| sum.value() / population.clients() as f64).collect()
 }
 
 impl Yardstick<'_> {
-    /// Takes all metrics after `round`. Sums run over clients in chunks of fixed size, so they do not depend on the threads.
-    pub fn measure(&self, models: &Points, round: u32) -> Metrics {
+    /// Takes all metrics after `round`.
+    pub fn measure(&self, models: &Points, round: u32, ranks: &dyn Ranks) -> Metrics {
         let features = self.population.features();
-        let clients = self.population.clients();
         let losses = self.losses.filter(|losses| round > losses.after);
-        let gone = |k: usize| losses.is_some_and(|losses| losses.is_lost(k));
-        let lies = |k: usize| self.liars.is_some_and(|liars| liars.is_liar(k));
-        let counts = |k: &usize| !gone(*k) && !lies(*k);
+        let counts = |place: &usize| {
+            let client = self.population.client(*place);
+            !losses.is_some_and(|losses| losses.is_lost(client))
+                && !self.liars.is_some_and(|liars| liars.is_liar(client))
+        };
+        let places = self.population.places();
         let mean = if losses.is_some() || self.liars.is_some() {
-            let counted = (0..clients).filter(counts);
-            let points: Vec<f64> =
-                counted.flat_map(|k| &models.released[k * features..][..features]).copied().collect();
-            undertone_data::mean(&points, features)
+            let counted = (0..places).filter(counts).map(|place| &models.released[place * features..][..features]);
+            ranks.mean(counted, features).0
         } else {
-            undertone_data::mean(&models.released, features)
+            mean_point(&models.released, self.population, ranks)
         };
-        let chunks = clients.div_ceil(CHUNK);
-        let chunk = |index: usize| {
-            let range = index * CHUNK..((index + 1) * CHUNK).min(clients);
-            self.measure_chunk(models, &mean, range.filter(counts))
-        };
-        let parts: Vec<Sums> =
-            if chunks == 1 { vec![chunk(0)] } else { (0..chunks).into_par_iter().map(chunk).collect() };
-        let total = parts.iter().fold(Sums::default(), |a, b| Sums {
-            error: a.error.plus(b.error),
-            surrogate: a.surrogate.plus(b.surrogate),
-            objective: a.objective + b.objective,
-            spread: a.spread + b.spread,
-        });
-        let relative = |central: Option<&Central>, sums: PerModel| {
+        let mut sums = sums_over(places, SUMS, |range| self.measure_some(models, &mean, range.filter(counts)));
+        ranks.total(&mut sums);
+        let mut sums = sums.iter().map(ExactSum::value);
+        let mut next = || sums.next().expect("eight sums");
+        let mut relative = |central: Option<&Central>| {
+            let sums = PerModel { w: next(), released: next(), average: next() };
             let size = central?.size()?;
             Some(sums.map(|v| v / size))
         };
-        Metrics {
-            error: relative(self.central, total.error),
-            surrogate_error: relative(self.surrogate, total.surrogate),
-            objective: total.objective,
-            consensus: (total.spread / clients as f64).sqrt(),
-        }
+        let (error, surrogate_error) = (relative(self.central), relative(self.surrogate));
+        let objective = next();
+        let consensus = (next() / self.population.clients() as f64).sqrt();
+        Metrics { error, surrogate_error, objective, consensus }
     }
 
-    fn measure_chunk(&self, models: &Points, mean: &[f64], clients: impl Iterator<Item = usize>) -> Sums {
+    fn measure_some(&self, models: &Points, mean: &[f64], places: impl Iterator<Item = usize>) -> Vec<ExactSum> {
         let features = self.population.features();
         let mut scratch = Scratch::default();
-        let mut sums = Sums::default();
-        for k in clients {
-            let own = |all: &[f64], centre: &[f64]| distance(&all[k * features..][..features], centre);
-            let all = |centre: &[f64]| PerModel {
-                w: own(&models.w, centre),
-                released: own(&models.released, centre),
-                average: own(&models.average, centre),
+        let mut sums = vec![ExactSum::default(); SUMS];
+        for place in places {
+            let own = |all: &[f64], centre: &[f64]| distance(&all[place * features..][..features], centre);
+            let from = |central: Option<&Central>| {
+                let models = [&models.w, &models.released, &models.average];
+                models.map(|all| central.map_or(0.0, |central| own(all, &central.w)))
             };
-            if let Some(central) = self.central {
-                sums.error = sums.error.plus(all(&central.w));
-            }
-            if let Some(surrogate) = self.surrogate {
-                sums.surrogate = sums.surrogate.plus(all(&surrogate.w));
-            }
-            let released = &models.released[k * features..][..features];
-            let records = self.population.records(k);
-            sums.objective += self.problem.local_objective(records, self.population.clients(), released, &mut scratch);
-            sums.spread += distance(released, mean);
+            let released = &models.released[place * features..][..features];
+            let records = self.population.records(place);
+            let objective = self.problem.local_objective(records, self.population.clients(), released, &mut scratch);
+            let errors = [from(self.central), from(self.surrogate)].concat();
+            let terms = errors.into_iter().chain([objective, distance(released, mean)]);
+            sums.iter_mut().zip(terms).for_each(|(sum, term)| sum.add(term));
         }
         sums
     }

@@ -10,13 +10,14 @@ use undertone_core::privacy::Epsilon;
 use undertone_core::records::TRIALS;
 use undertone_core::study::{Privacy, Redraw, Study};
 use undertone_core::watch::Watch;
-use undertone_data::{Closed, Model};
+use undertone_data::{Closed, Held, Model};
 
 use crate::data::Population;
 pub use crate::error::SimError;
 use crate::metrics::{Band, Metrics, PerModel};
 use crate::outcome::{HeldOut, Outcome, Point};
-use crate::trial::{Guard, Kept, Load, Measured, Trial, Work, is_measured};
+use crate::ranks::{Alone, Ranks};
+use crate::trial::{Guard, Kept, Load, Measured, Source, Trial, Work, is_measured};
 pub use crate::trial::{Shared, last_release};
 
 /// Runs a study.
@@ -26,7 +27,7 @@ pub fn run(study: &Study, watch: &dyn Watch) -> Result<Outcome, SimError> {
 
 /// Runs a study that shares its central solutions with others on the same data.
 pub fn run_sharing(study: &Study, shared: &Shared, watch: &dyn Watch) -> Result<Outcome, SimError> {
-    run_with(study, shared, watch, &|study, trial| Ok(Arc::new(Population::load(study, trial)?)))
+    run_with(study, shared, watch, &load)
 }
 
 /// Runs a study on records in memory, which [`Population::from_tables`] made for it, in place of its data source.
@@ -49,44 +50,102 @@ pub fn run_on_loaded(study: &Study, populations: &[Arc<Population>], watch: &dyn
     run_with(study, &Shared::default(), watch, &|_, trial| Ok(populations[trial as usize].clone()))
 }
 
+/// What several processes divide among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Spread {
+    /// The clients of a network that does not fit one machine.
+    #[default]
+    Clients,
+    /// The trials of a study: every process has all clients.
+    Trials,
+}
+
+/// Runs a study together with other processes, which all call this. The first of them gets the outcome. Its bits are those of [`run`].
+pub fn run_across(
+    study: &Study,
+    ranks: &dyn Ranks,
+    spread: Spread,
+    watch: &dyn Watch,
+) -> Result<Option<Outcome>, SimError> {
+    run_spread(study, &Shared::default(), watch, &load, ranks, spread)
+}
+
+fn load(study: &Study, trial: u32) -> Result<Arc<Population>, SimError> {
+    Ok(Arc::new(Population::load(study, trial)?))
+}
+
 fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Result<Outcome, SimError> {
+    let outcome = run_spread(study, shared, watch, load, &Alone, Spread::Clients)?;
+    Ok(outcome.expect("one process is the first"))
+}
+
+fn run_spread(
+    study: &Study,
+    shared: &Shared,
+    watch: &dyn Watch,
+    load: Load,
+    ranks: &dyn Ranks,
+    spread: Spread,
+) -> Result<Option<Outcome>, SimError> {
     let started = Instant::now();
-    let first = Trial::new(study, shared, 0, load)?;
-    let guard = Guard::new(study, &first.population)?;
+    // Where trials are divided, each process computes its own as if it were the only one.
+    let source = Source { load, ranks: if spread == Spread::Trials { &Alone } else { ranks } };
+    let ready = || {
+        let first = Trial::new(study, shared, 0, source)?;
+        let guard = Guard::new(study, &first.population)?;
+        Ok((first, guard))
+    };
+    let (first, guard) = ranks.agree(ready())?;
     let setup_seconds = started.elapsed().as_secs_f64();
     let simulation = study.spec().simulation;
-    let total = u64::from(simulation.trials) * u64::from(study.rounds());
-    let work = Work { done: AtomicU64::new(0), total, watch };
     // Where columns are standardised privately, the noise of a trial decides about its features too; and others are lost or lie.
     let anew =
         simulation.redraw == Redraw::All || study.moments().is_some() || simulation.losses + simulation.liars > 0;
     let most = if anew { 1 } else { first.most_side_by_side(&guard) };
-    let results: Result<Vec<Vec<Measured>>, SimError> = groups(simulation.trials, most)
-        .into_par_iter()
-        .map(|trials| {
-            if trials.start == 0 || !anew {
-                first.run(&guard, trials, &work, load)
-            } else {
-                Trial::new(study, shared, trials.start, load)?.run(&guard, trials, &work, load)
-            }
-        })
-        .collect();
-    let mut outcome = outcome(study, &first, results?.into_iter().flatten().collect());
+    let mine = |index: usize| spread == Spread::Clients || index % ranks.size() == ranks.rank();
+    let workers = if source.ranks.is_alone() { ranks.size() * rayon::current_num_threads() } else { 1 };
+    let groups = groups(simulation.trials, most, workers).into_iter().enumerate();
+    let groups: Vec<Range<u32>> = groups.filter(|(index, _)| mine(*index)).map(|(_, trials)| trials).collect();
+    let total = groups.iter().map(|trials| trials.len() as u64).sum::<u64>() * u64::from(study.rounds());
+    let work = Work { done: AtomicU64::new(0), total, watch };
+    let one = |trials: Range<u32>, source: Source| {
+        let start = trials.start;
+        let measured = if start == 0 || !anew {
+            first.run(&guard, trials, &work, source)
+        } else {
+            Trial::new(study, shared, start, source)?.run(&guard, trials, &work, source)
+        };
+        Ok((start, measured?))
+    };
+    // Ranks that share clients compute the same trials at the same time.
+    let results: Result<Vec<_>, SimError> = match source.ranks.is_alone() {
+        true => groups.into_par_iter().map(|trials| one(trials, Source { load, ranks: &Alone })).collect(),
+        false => groups.into_iter().map(|trials| one(trials, source)).collect(),
+    };
+    let mut results = ranks.agree(results)?;
+    if spread == Spread::Trials && !ranks.is_alone() {
+        let own = if ranks.is_first() { Vec::new() } else { std::mem::take(&mut results) };
+        results.extend(ranks.gather_first(&own).unwrap_or_default().into_iter().flatten());
+        results.sort_by_key(|(start, _)| *start);
+    }
+    let held = first.held(source.ranks);
+    let Some(held) = held.filter(|_| ranks.is_first()) else { return Ok(None) };
+    let mut outcome = outcome(study, &first, &held, results.into_iter().flat_map(|(_, measured)| measured).collect());
     outcome.setup_seconds = setup_seconds;
     outcome.seconds = started.elapsed().as_secs_f64();
-    Ok(outcome)
+    Ok(Some(outcome))
 }
 
-/// All trials in groups of at most `most`. A result does not depend on them.
-fn groups(trials: u32, most: usize) -> Vec<Range<u32>> {
+/// All trials in groups of at most `most`, for so many workers. A result does not depend on them.
+fn groups(trials: u32, most: usize, workers: usize) -> Vec<Range<u32>> {
     if most == 1 {
         return (0..trials).map(|trial| trial..trial + 1).collect();
     }
-    let each = (trials as usize).div_ceil(rayon::current_num_threads()).next_multiple_of(TRIALS).min(most);
+    let each = (trials as usize).div_ceil(workers).next_multiple_of(TRIALS).min(most);
     (0..trials).step_by(each).map(|first| first..(first + each as u32).min(trials)).collect()
 }
 
-fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
+fn outcome(study: &Study, first: &Trial, held: &[Held], trials: Vec<Measured>) -> Outcome {
     // Without clipping there is no privacy, whatever the noise.
     let promise = study.privacy().filter(|_| study.algorithm().clips());
     let measured = (1..=study.rounds()).filter(|&round| is_measured(study, round));
@@ -112,7 +171,7 @@ fn outcome(study: &Study, first: &Trial, trials: Vec<Measured>) -> Outcome {
     let final_errors = trials.iter().filter_map(|t| t.metrics.last()?.error).collect();
     let Kept { model, average, points: last } = trials.into_iter().find_map(|t| t.kept).expect("of the first trial");
     let pooled = first.central.as_ref().ok().map(|central| &central.w[..]);
-    let held_out = HeldOut::new(&first.study, first.population.held(), &model, pooled);
+    let held_out = HeldOut::new(&first.study, held, &model, pooled);
     Outcome {
         points,
         final_errors,

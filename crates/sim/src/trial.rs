@@ -1,10 +1,12 @@
 //! One trial of a study, or several on the same records side by side.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use serde::{Deserialize, Serialize};
 use undertone_core::algorithm::{Robust, Run};
 use undertone_core::client::{RoundError, Rules};
 use undertone_core::graph::Graph;
@@ -15,15 +17,16 @@ use undertone_core::records::TRIALS;
 use undertone_core::study::{ClientSpec, Study};
 use undertone_core::swing::Swing;
 use undertone_core::watch::Watch;
-use undertone_data::{Closed, mean, trimmed_mean};
+use undertone_data::{Closed, Held, trimmed_mean};
 
 use crate::central::{self, Central, CentralError, Losses};
 use crate::data::Population;
 use crate::error::SimError;
 use crate::liars::Liars;
 use crate::losses::LostClients;
-use crate::metrics::{Metrics, Yardstick};
+use crate::metrics::{Metrics, Yardstick, mean_point};
 use crate::network::{ClientVectors, Ground, Points, Special, Stuck};
+use crate::ranks::{Alone, Ranks, Share, share};
 
 /// Trials that are computed together are no more than this: their vectors stay in the cache.
 const MOST_TRIALS: usize = 16;
@@ -89,6 +92,59 @@ impl Work<'_> {
     }
 }
 
+/// Where the records come from, and which processes share them.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The records of all clients, for one process.
+    pub load: Load<'a>,
+    pub ranks: &'a dyn Ranks,
+}
+
+/// Clients with their records and their graph.
+struct Settled {
+    population: Arc<Population>,
+    graph: Graph,
+    share: Option<Share>,
+}
+
+impl Source<'_> {
+    /// The clients of a trial, divided among the ranks.
+    fn settle(&self, study: &Study, trial: u32) -> Result<Settled, SimError> {
+        let ranks = self.ranks;
+        if ranks.is_alone() {
+            let population = (self.load)(study, trial)?;
+            let graph = study.build_graph(population.names(), trial)?;
+            return Ok(Settled { population, graph, share: None });
+        }
+        let graph = || {
+            let names = match Population::names_of(study)? {
+                Some(names) => names,
+                None => Population::load(study, trial)?.names().clone(),
+            };
+            match names.len() < ranks.size() {
+                true => Err(SimError::TooManyRanks { ranks: ranks.size(), clients: names.len() }),
+                false => Ok(study.build_graph(&names, trial)?),
+            }
+        };
+        let graph = ranks.agree(graph())?;
+        let of = ranks.from_first(|| share::cut(&graph, ranks.size(), study.spec().seed));
+        let share = Share::new(&graph, &of, ranks.rank());
+        let population = self.population(study, trial, Some(&share))?;
+        Ok(Settled { population, graph, share: Some(share) })
+    }
+
+    /// The records of the clients that are computed here.
+    fn population(&self, study: &Study, trial: u32, share: Option<&Share>) -> Result<Arc<Population>, SimError> {
+        match share {
+            None => (self.load)(study, trial),
+            Some(share) => {
+                let own = Population::load_own(study, trial, share.own(), self.ranks);
+                Ok(Arc::new(self.ranks.agree(own)?))
+            }
+        }
+    }
+}
+
 /// The mean over clients of what they release last, on these records and this graph: what becomes the model. Nothing is measured.
 pub fn last_release(
     study: &Study,
@@ -97,33 +153,44 @@ pub fn last_release(
     graph: &Graph,
     trial: u32,
 ) -> Result<Vec<f64>, SimError> {
-    last_releases(study, problem, population, graph, trial).map(|(_, model)| model)
+    last_releases(study, problem, (population, graph, None), &Alone, trial).map(|(_, model)| model)
 }
 
-/// What all clients release last, flat, and the mean of it over those that are left.
+/// What the clients here release last, flat, and the mean of it over all clients that are left.
 fn last_releases(
     study: &Study,
     problem: &Problem,
-    population: &Population,
-    graph: &Graph,
+    (population, graph, share): (&Population, &Graph, Option<&Share>),
+    ranks: &dyn Ranks,
     trial: u32,
 ) -> Result<(Vec<f64>, Vec<f64>), SimError> {
     let guard = Guard::new(study, population)?;
     let special = special(study, population.names(), &guard)?;
     let losses = LostClients::draw(study, graph, trial)?;
     let liars = Liars::draw(study, graph, trial)?;
-    let mut vectors = ClientVectors::new(population, study, graph, 1);
     let (losses, liars) = (losses.as_ref(), liars.as_ref());
     let robust = study.robust(graph);
     let robust = robust.as_ref();
-    let setting = Setting { study, population, graph, problem, special: &special, losses, liars, robust };
+    let setting = Setting { study, population, graph, problem, special: &special, losses, liars, robust, ranks, share };
     let ground = setting.ground(&guard, trial, 1);
-    for round in 1..=study.rounds() {
-        vectors.round(&ground, round, false).map_err(|stuck| stuck.in_round(round, population.names()))?;
-    }
-    let model = setting.mean(&vectors.released);
+    let mut vectors = ClientVectors::new(&ground, study);
+    let mut rounds = || {
+        let mut first = Ok(());
+        for round in 1..=study.rounds() {
+            let done =
+                vectors.round(&ground, ranks, round, false).map_err(|stuck| stuck.in_round(round, population.names()));
+            first = first.and(done);
+            if first.is_err() && ranks.is_alone() {
+                break;
+            }
+        }
+        first
+    };
+    ranks.agree(rounds())?;
+    let released = vectors.released().to_vec();
+    let model = setting.model(&released);
     match model.iter().all(|v| v.is_finite()) {
-        true => Ok((vectors.released.into_vec(), model)),
+        true => Ok((released, model)),
         false => Err(SimError::Diverged { round: study.rounds() }),
     }
 }
@@ -163,7 +230,10 @@ pub struct Trial {
     /// The study, with the typical values that private standardisation gave it.
     pub study: Study,
     pub population: Arc<Population>,
+    /// The records of all clients, where they are needed and this process is the first.
+    whole: Option<Arc<Population>>,
     pub graph: Graph,
+    share: Option<Share>,
     pub problem: Problem,
     pub central: Result<Central, CentralError>,
     pub surrogate: Option<Central>,
@@ -178,14 +248,22 @@ pub struct Trial {
 }
 
 /// The study with the typical values that its clients' private moments give it, if it asks for that.
-fn standardise(study: &Study, trial: u32, load: Load) -> Result<Option<Study>, SimError> {
+fn standardise(study: &Study, trial: u32, source: Source) -> Result<Option<Study>, SimError> {
     let Some(first) = study.moments() else { return Ok(None) };
-    let population = load(&first, trial)?;
-    let graph = first.build_graph(population.names(), trial)?;
-    let moments = last_release(&first, &first.problem(|| 0.0), &population, &graph, trial)?;
+    let Settled { population, graph, share } = source.settle(&first, trial)?;
+    let place = (&*population, &graph, share.as_ref());
+    let moments = last_releases(&first, &first.problem(|| 0.0), place, source.ranks, trial)?.1;
     let divisor = population.divisor().expect("records count the same where columns are standardised");
     let trust = first.masking(population.clients(), || divisor)?.map(|masking| masking.trust);
     Ok(Some(study.standardised(&moments, population.clients(), divisor, trust.as_ref())?))
+}
+
+/// What one party holding all records would compute.
+#[derive(Serialize, Deserialize)]
+struct Solved {
+    central: Result<Central, CentralError>,
+    surrogate: Option<Central>,
+    null: Option<f64>,
 }
 
 /// The clients that differ from the rest, by index.
@@ -210,6 +288,8 @@ struct Setting<'a> {
     losses: Option<&'a LostClients>,
     liars: Option<&'a Liars>,
     robust: Option<&'a Robust>,
+    ranks: &'a dyn Ranks,
+    share: Option<&'a Share>,
 }
 
 impl<'a> Setting<'a> {
@@ -225,17 +305,33 @@ impl<'a> Setting<'a> {
             liars: self.liars,
             trial,
             trials,
+            share: self.share,
         }
     }
 
-    /// The mean over the clients that are left at the end.
-    fn mean(&self, all: &[f64]) -> Vec<f64> {
+    /// What becomes the model, of points of the clients here: their mean over all clients that are left at the end.
+    fn model(&self, points: &[f64]) -> Vec<f64> {
         let features = self.population.features();
+        if self.study.liars() > 0 {
+            let left: Vec<f64> = left(points, self.population, self.losses).flatten().copied().collect();
+            return trimmed_mean(&self.ranks.gather_all(&left).concat(), features, self.study.liars());
+        }
         match self.losses {
-            Some(losses) => trimmed_mean(&losses.left(all, features), features, self.study.liars()),
-            None => trimmed_mean(all, features, self.study.liars()),
+            Some(_) => self.ranks.mean(left(points, self.population, self.losses), features).0,
+            None => mean_point(points, self.population, self.ranks),
         }
     }
+}
+
+/// The points of the clients that are left.
+fn left<'a>(
+    points: &'a [f64],
+    population: &'a Population,
+    losses: Option<&'a LostClients>,
+) -> impl Iterator<Item = &'a [f64]> {
+    let is_left = move |place: usize| !losses.is_some_and(|losses| losses.is_lost(population.client(place)));
+    let rows = points.chunks_exact(population.features()).enumerate();
+    rows.filter(move |(place, _)| is_left(*place)).map(|(_, row)| row)
 }
 
 impl Stuck {
@@ -245,25 +341,40 @@ impl Stuck {
 }
 
 impl Trial {
-    pub fn new(study: &Study, shared: &Shared, trial: u32, load: Load) -> Result<Self, SimError> {
-        let standardised = standardise(study, trial, load)?;
+    pub fn new(study: &Study, shared: &Shared, trial: u32, source: Source) -> Result<Self, SimError> {
+        let ranks = source.ranks;
+        let standardised = standardise(study, trial, source)?;
         let study = standardised.as_ref().unwrap_or(study);
-        let population = load(study, trial)?;
-        let graph = study.build_graph(population.names(), trial)?;
+        let Settled { population, graph, share } = source.settle(study, trial)?;
         let special = special(study, population.names(), &Guard::new(study, &population)?)?;
         let losses = LostClients::draw(study, &graph, trial)?;
         let liars = Liars::draw(study, &graph, trial)?;
         let robust = study.robust(&graph);
-        let problem = study.problem(|| population.paper_lambda1());
-        let solve = |losses| shared.solve(study, &population, &problem, losses, trial);
+        let problem = study.problem(|| population.paper_lambda1_of(ranks));
+        let is_wanted = study.spec().simulation.central && central::is_small_enough(&population).is_ok();
+        let whole = match ranks.is_alone() {
+            true => Some(population.clone()),
+            false => {
+                // A problem that is small enough to be solved by one process has records that it can hold.
+                let load = || Ok(Arc::new(Population::load(study, trial)?));
+                ranks.agree((is_wanted && ranks.is_first()).then(load).transpose())?
+            }
+        };
         let clipped = study.privacy().is_some() && study.algorithm().clips() && !shared.exact_only;
-        let central = solve(Losses::Exact);
-        let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
-        let null = central.is_ok().then(|| central::null_objective(&population, &problem));
+        let Solved { central, surrogate, null } = ranks.from_first(|| {
+            let whole = whole.as_deref().unwrap_or(&population);
+            let solve = |losses| shared.solve(study, whole, &problem, losses, trial);
+            let central = solve(Losses::Exact);
+            let surrogate = if clipped && central.is_ok() { solve(Losses::Clipped).ok() } else { None };
+            let null = central.is_ok().then(|| central::null_objective(whole, &problem));
+            Solved { central, surrogate, null }
+        });
         Ok(Self {
             study: study.clone(),
             population,
+            whole,
             graph,
+            share,
             problem,
             central,
             surrogate,
@@ -276,7 +387,7 @@ impl Trial {
         })
     }
 
-    fn setting(&self) -> Setting<'_> {
+    fn setting<'a>(&'a self, ranks: &'a dyn Ranks) -> Setting<'a> {
         Setting {
             study: &self.study,
             population: &self.population,
@@ -286,6 +397,8 @@ impl Trial {
             losses: self.losses.as_ref(),
             liars: self.liars.as_ref(),
             robust: self.robust.as_ref(),
+            ranks,
+            share: self.share.as_ref(),
         }
     }
 
@@ -303,10 +416,17 @@ impl Trial {
         most.clamp(1, MOST_TRIALS)
     }
 
-    /// Some trials on the same records.
-    pub fn run(&self, guard: &Guard, trials: Range<u32>, work: &Work, load: Load) -> Result<Vec<Measured>, SimError> {
+    /// Some trials on the same records. All ranks call it.
+    pub fn run(
+        &self,
+        guard: &Guard,
+        trials: Range<u32>,
+        work: &Work,
+        source: Source,
+    ) -> Result<Vec<Measured>, SimError> {
         let study = &self.study;
-        let setting = self.setting();
+        let ranks = source.ranks;
+        let setting = self.setting(ranks);
         let count = trials.len();
         // Whole vectors: those beyond the last trial are not looked at.
         let computed = if count == 1 { 1 } else { count.next_multiple_of(TRIALS) };
@@ -319,52 +439,95 @@ impl Trial {
             losses: self.losses.as_ref(),
             liars: self.liars.as_ref(),
         };
-        let mut vectors = ClientVectors::new(&self.population, study, setting.graph, computed);
+        let mut vectors = ClientVectors::new(&ground, study);
         let mut metrics = vec![Vec::new(); count];
         let mut swing = Swing::default();
+        // What kept this rank from going on; the others learn of it when something is measured.
+        let mut so_far = Ok(());
         for round in 1..=study.rounds() {
             // Of the first trial alone: the others have the same steps.
             if trials.start == 0 && round > 1 && study.algorithm().touches_records(round, study.rounds()) {
-                swing.add(&mean(&vectors.points(0).released, self.population.features()));
+                swing.add(&mean_point(&vectors.points(0).released, &self.population, ranks));
             }
             let measured = is_measured(study, round);
-            vectors.round(&ground, round, measured).map_err(|stuck| stuck.in_round(round, self.population.names()))?;
+            let done = vectors.round(&ground, ranks, round, measured);
+            so_far = so_far.and(done.map_err(|stuck| stuck.in_round(round, self.population.names())));
+            so_far = so_far.and(work.add_round(count as u64));
+            if measured || ranks.is_alone() {
+                ranks.agree(std::mem::replace(&mut so_far, Ok(())))?;
+            }
             if measured {
                 for (trial, metrics) in metrics.iter_mut().enumerate() {
-                    let found = yardstick.measure(&vectors.points(trial), round);
+                    let found = yardstick.measure(&vectors.points(trial), round, ranks);
                     if !found.is_finite() {
                         return Err(SimError::Diverged { round });
                     }
                     metrics.push(found);
                 }
             }
-            work.add_round(count as u64)?;
         }
         let measured = |(at, metrics): (usize, Vec<Metrics>)| {
             let trial = trials.start + at as u32;
-            let model = setting.mean(&vectors.points(at).released);
+            let model = setting.model(&vectors.points(at).released);
             let regret = self.regret(&model);
-            let closed = self.close(trial, &model, load)?;
+            let closed = self.close(trial, &model, source)?;
             Ok(Measured { metrics, regret, overshoots: swing.overshoots(), closed, kept: None })
         };
         let mut all: Vec<Measured> = metrics.into_iter().enumerate().map(measured).collect::<Result<_, SimError>>()?;
         if trials.start == 0 {
             let points = vectors.into_points(0);
-            let (model, average) = (setting.mean(&points.released), setting.mean(&points.average));
-            all[0].kept = Some(Kept { model, points, average });
+            let (model, average) = (setting.model(&points.released), setting.model(&points.average));
+            all[0].kept = self.collect(points, ranks).map(|points| Kept { model, points, average });
         }
         Ok(all)
     }
 
+    /// The points of all clients, for the first rank.
+    fn collect(&self, own: Points<'static>, ranks: &dyn Ranks) -> Option<Points<'static>> {
+        if ranks.is_alone() {
+            return Some(own);
+        }
+        let features = self.population.features();
+        let ids: Vec<u32> = (0..self.population.places()).map(|place| self.population.client(place) as u32).collect();
+        let all = ranks.gather_first(&(ids, [own.w, own.released, own.average].map(Cow::into_owned)))?;
+        let size = self.population.clients() * features;
+        let [mut w, mut released, mut average] = [size; 3].map(|size| vec![0.0; size]);
+        for (ids, points) in &all {
+            for (place, &id) in ids.iter().enumerate() {
+                for (all, own) in [&mut w, &mut released, &mut average].into_iter().zip(points) {
+                    all[id as usize * features..][..features].copy_from_slice(&own[place * features..][..features]);
+                }
+            }
+        }
+        Some(Points { w: w.into(), released: released.into(), average: average.into() })
+    }
+
+    /// What the clients keep out of training, one after the other, for the first rank.
+    pub fn held(&self, ranks: &dyn Ranks) -> Option<Vec<Held>> {
+        let own = self.population.held();
+        if ranks.is_alone() {
+            return Some(own.to_vec());
+        }
+        let own: Vec<(u32, Vec<f64>, Vec<f64>)> = own
+            .iter()
+            .enumerate()
+            .map(|(place, held)| (self.population.client(place) as u32, held.rows.clone(), held.truths.clone()))
+            .collect();
+        let mut all = ranks.gather_first(&own)?.concat();
+        all.sort_unstable_by_key(|(id, ..)| *id);
+        Some(all.into_iter().map(|(_, rows, truths)| Held { rows, truths }).collect())
+    }
+
     /// The closing release, if the study has one, and what it says.
-    fn close(&self, trial: u32, model: &[f64], load: Load) -> Result<Option<Closed>, SimError> {
+    fn close(&self, trial: u32, model: &[f64], source: Source) -> Result<Option<Closed>, SimError> {
         let clients = self.population.clients();
         let Some(closing) = self.study.closing(model, clients) else { return Ok(None) };
-        let population = load(&closing, self.draw)?;
-        let all = last_releases(&closing, &closing.problem(|| 0.0), &population, &self.graph, trial)?.0;
-        let left = self.losses.as_ref().map_or_else(|| all.to_vec(), |losses| losses.left(&all, population.features()));
+        let population = source.population(&closing, self.draw, self.share.as_ref())?;
+        let place = (&*population, &self.graph, self.share.as_ref());
+        let released = last_releases(&closing, &closing.problem(|| 0.0), place, source.ranks, trial)?.0;
+        let left = left(&released, &population, self.losses.as_ref());
         let divisor = population.divisor().expect("records count the same where there is a closing release");
-        let (present, mean) = (left.len() / population.features(), mean(&left, population.features()));
+        let (mean, present) = source.ranks.mean(left, population.features());
         Ok(Closed::new(&self.study, &closing, &mean, (clients, present), divisor))
     }
 
@@ -373,7 +536,7 @@ impl Trial {
     fn regret(&self, model: &[f64]) -> Option<f64> {
         let best = self.central.as_ref().ok()?.objective;
         let gain = self.null? - best;
-        let lost = central::objective(&self.population, &self.problem, model) - best;
+        let lost = central::objective(self.whole.as_deref()?, &self.problem, model) - best;
         (gain > 1e-9 * best.abs().max(gain)).then_some(lost / gain)
     }
 }
@@ -383,13 +546,15 @@ pub fn is_measured(study: &Study, round: u32) -> bool {
 }
 
 /// What came of a trial.
+#[derive(Serialize, Deserialize)]
 pub struct Measured {
     pub metrics: Vec<Metrics>,
     pub regret: Option<f64>,
     pub overshoots: bool,
     /// What was released after the last round.
     pub closed: Option<Closed>,
-    /// Of the first trial.
+    /// Of the first trial, at the first rank.
+    #[serde(skip)]
     pub kept: Option<Kept>,
 }
 
@@ -441,16 +606,17 @@ mod tests {
     fn points(study: &Study, each: u32) -> Vec<Vec<u64>> {
         let population = Arc::new(Population::load(study, 0).unwrap());
         let load = |_: &Study, _: u32| Ok(population.clone());
-        let trial = Trial::new(study, &Shared::default(), 0, &load).unwrap();
+        let source = Source { load: &load, ranks: &Alone };
+        let trial = Trial::new(study, &Shared::default(), 0, source).unwrap();
         let guard = Guard::new(study, &population).unwrap();
-        let setting = trial.setting();
+        let setting = trial.setting(&Alone);
         let mut all = Vec::new();
         for first in (0..11).step_by(each as usize) {
             let computed = if each == 1 { 1 } else { (each as usize).next_multiple_of(TRIALS) };
             let ground = setting.ground(&guard, first, computed);
-            let mut vectors = ClientVectors::new(&population, study, setting.graph, computed);
+            let mut vectors = ClientVectors::new(&ground, study);
             for round in 1..=study.rounds() {
-                vectors.round(&ground, round, round == study.rounds()).map_err(|stuck| stuck.reason).unwrap();
+                vectors.round(&ground, &Alone, round, round == study.rounds()).map_err(|stuck| stuck.reason).unwrap();
             }
             for at in 0..each.min(11 - first) {
                 let Points { w, released, average } = vectors.points(at as usize);
@@ -490,7 +656,7 @@ mod tests {
     fn trials_are_grouped_where_they_share_their_records() {
         let most = |study: &Study| {
             let load = |study: &Study, trial: u32| Ok(Arc::new(Population::load(study, trial)?));
-            let trial = Trial::new(study, &Shared::default(), 0, &load).unwrap();
+            let trial = Trial::new(study, &Shared::default(), 0, Source { load: &load, ranks: &Alone }).unwrap();
             trial.most_side_by_side(&Guard::new(study, &trial.population).unwrap())
         };
         let of = |algorithm: &str, more: &str| most(&study(algorithm, LOSSES[0], SYNTHETIC, true, more).unwrap());

@@ -35,6 +35,8 @@ pub struct Round<'a> {
     /// How many trials of a simulation are computed side by side. Points, and vectors in memory, then have P times as many numbers: number p of trial t
     /// is at p `trials` + t.
     pub trials: usize,
+    /// The clients that will be computed next, from this one on, where that is known: noise for simulations is drawn for several at a time.
+    pub upcoming: &'a [u32],
     /// w~_k(n-1).
     pub own: &'a [f64],
     /// Released points, one after the other.
@@ -48,7 +50,18 @@ impl<'a> Run<'a> {
     #[inline]
     pub fn round(self, number: u32, client: usize, eta: Option<f64>) -> Round<'a> {
         let neighbours = self.graph.neighbours(client);
-        Round { run: self, number, client, eta, neighbours, trials: 1, own: &[], points: &[], slots: &[] }
+        Round {
+            run: self,
+            number,
+            client,
+            eta,
+            neighbours,
+            trials: 1,
+            upcoming: &[],
+            own: &[],
+            points: &[],
+            slots: &[],
+        }
     }
 }
 
@@ -59,10 +72,10 @@ impl<'a> Round<'a> {
         Self { own, points, slots: self.neighbours, ..self }
     }
 
-    /// The same for so many trials at once.
+    /// The same with points that lie elsewhere: the neighbours' are at `slots`.
     #[inline]
-    pub fn side_by_side(self, trials: usize) -> Self {
-        Self { trials, ..self }
+    pub fn with_slots(self, slots: &'a [u32]) -> Self {
+        Self { slots, ..self }
     }
 
     /// The same with w~_k(n-1) and the points of `neighbours` alone, one after the other: `slots` counts them from 0.
@@ -74,9 +87,9 @@ impl<'a> Round<'a> {
         Self { neighbours, own, points, slots, ..self }
     }
 
-    /// The same with only these of its neighbours, after [`Round::with_points`]; the others were lost.
-    pub fn left_with(self, neighbours: &'a [u32]) -> Self {
-        Self { neighbours, slots: neighbours, ..self }
+    /// The same with only these of its neighbours, whose points are at `slots`; the others were lost.
+    pub fn left_with(self, neighbours: &'a [u32], slots: &'a [u32]) -> Self {
+        Self { neighbours, slots, ..self }
     }
 
     /// The same as if the client had released another point in the round before.

@@ -119,14 +119,14 @@ impl Noise {
         value: &[f64],
         released: &mut [f64],
     ) -> Result<(), NoiseError> {
-        self.release_ahead(stream, 0, scale, value, released, &mut Ahead::default())
+        self.release_ahead(stream, &[], scale, value, released, &mut Ahead::default())
     }
 
-    /// The same; numbers that are not safe to release are drawn for several of so many clients at a time, and kept in `ahead`.
+    /// The same; numbers that are not safe to release are drawn for several clients at a time, this one and those after it in `upcoming`, and kept in `ahead`.
     pub(crate) fn release_ahead(
         &self,
         stream: Stream,
-        clients: u32,
+        upcoming: &[u32],
         scale: NoiseScale,
         value: &[f64],
         released: &mut [f64],
@@ -135,7 +135,7 @@ impl Noise {
         match &self.0 {
             Source::Fast { seed } => {
                 let sigma = scale.sigma();
-                let drawn = ahead.stream(*seed, stream.normals(), clients, value.len());
+                let drawn = ahead.stream(*seed, stream.normals(), upcoming, value.len());
                 for (i, (r, v)) in released.iter_mut().zip(value).enumerate() {
                     *r = v + sigma * drawn.number(i);
                 }

@@ -28,6 +28,23 @@ pub fn load(
     complete(&path.display(), clients)
 }
 
+/// The records of some of the clients that have a file each.
+pub fn load_own(
+    path: &str,
+    csv: CsvFormat,
+    schema: &Schema,
+    classification: bool,
+    own: &[u32],
+) -> Result<Vec<Loaded>, DataError> {
+    let encoder = Encoder { schema, classification };
+    let files = client_files(Path::new(path))?;
+    let one = |&k: &u32| {
+        let (name, file) = &files[k as usize];
+        encoder.read(file, csv, name.clone())
+    };
+    with_records(&path, own.iter().map(one).collect::<Result<_, _>>()?)
+}
+
 /// The records of a table in memory, divided as the study says.
 pub fn divide(layout: &Layout, table: &MemoryTable, encoder: &Encoder) -> Result<Vec<Loaded>, DataError> {
     let rows = Rows::Table(table, "data");
@@ -46,6 +63,11 @@ pub fn divide(layout: &Layout, table: &MemoryTable, encoder: &Encoder) -> Result
 /// The clients, if there are at least two and all have records.
 fn complete(place: &dyn Display, clients: Vec<Loaded>) -> Result<Vec<Loaded>, DataError> {
     at_least_two(place, clients.len())?;
+    with_records(place, clients)
+}
+
+/// The clients, if all have records.
+fn with_records(place: &dyn Display, clients: Vec<Loaded>) -> Result<Vec<Loaded>, DataError> {
     match clients.iter().find(|client| client.total() == 0) {
         Some(client) => Err(DataError::no_records(format!("{place}: client \"{}\"", client.name))),
         None => Ok(clients),

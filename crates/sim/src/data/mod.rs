@@ -4,7 +4,12 @@ mod files;
 mod stand_in;
 mod synthetic;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use undertone_core::exact_sum::ExactSum;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clipping;
 use undertone_core::problem::Weights;
@@ -16,14 +21,20 @@ use undertone_data::{DataError, Encoder, Held, Loaded, MemoryTable};
 pub use files::check_heads;
 
 use crate::aligned::Aligned;
+use crate::error::SimError;
 use crate::prefetch::prefetch;
+use crate::ranks::{Alone, Ranks};
 
-/// All clients' records in one piece of memory.
+/// The records of all clients, or of those that one of several ranks owns, in one piece of memory.
+///
+/// What belongs to a client whose records are here is found by its place among them: its index, where all are here.
 pub struct Population {
     storage: Aligned,
-    /// Where each client's storage starts.
+    /// The clients whose records are here, if not all are.
+    own: Option<Arc<[u32]>>,
+    /// Where the storage of each of them starts.
     starts: Vec<usize>,
-    /// M_k.
+    /// M_k of all clients.
     counts: Vec<u32>,
     features: usize,
     names: Names,
@@ -34,10 +45,17 @@ pub struct Population {
     encoded: Option<(Schema, bool)>,
     /// The rows, where they have to be encoded once more.
     tables: Option<Tables>,
-    /// What each client keeps out of training.
+    /// What each client whose records are here keeps out of training.
     held: Vec<Held>,
     /// How many rows each client has, where it keeps some out of training.
     rows: Vec<usize>,
+}
+
+/// How many records a client trains on, and how many rows it has: what others may know of it.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Extent {
+    records: usize,
+    rows: usize,
 }
 
 /// Rows in memory.
@@ -59,12 +77,18 @@ impl Population {
                 let names = Names::numbered(*clients);
                 let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification)
                     .with_spread(*spread);
-                let all = *clients;
-                let mean = || (0..all).map(|k| records[k % records.len()] as f64).sum::<f64>() / all as f64;
-                Self::fill(study, names, records, mean, |client, layout, storage| law.draw(client, layout, storage))
+                Self::fill(
+                    study,
+                    names,
+                    None,
+                    records,
+                    || mean_of(*clients, records),
+                    |client, layout, storage| law.draw(client, layout, storage),
+                )
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
-                ensure_memory(clients.len(), records, schema.feature_names().len())?;
+                let sizes = (0..clients.len()).map(|k| records[k % records.len()]);
+                ensure_memory(sizes, schema.feature_names().len())?;
                 let law = stand_in::StandInLaw::new(spec.seed, trial, schema, *noise, classification);
                 let draw = |(k, name): (usize, &String)| {
                     split_off(law.draw(k, name, records[k % records.len()]), schema, classification)
@@ -76,6 +100,76 @@ impl Population {
                 let path = path.as_deref().ok_or_else(DataError::no_path)?;
                 assemble(study, files::load(layout, path, *csv, schema, classification)?)
             }
+        }
+    }
+
+    /// The names of a study's clients, where reading records is not needed to know them.
+    pub(crate) fn names_of(study: &Study) -> Result<Option<Names>, DataError> {
+        Ok(match &study.spec().data {
+            DataSpec::Synthetic { clients, .. } => Some(Names::numbered(*clients)),
+            DataSpec::Files { layout: Layout::Folder, .. } => Some(Names::listed(check_heads(study.spec())?)),
+            DataSpec::Files { .. } => None,
+        })
+    }
+
+    /// The same as [`Population::load`] with the records of some clients alone: only theirs are drawn, or read where they have files of their own. All ranks call it.
+    pub(crate) fn load_own(study: &Study, trial: u32, own: &Arc<[u32]>, ranks: &dyn Ranks) -> Result<Self, SimError> {
+        let spec = study.spec();
+        let classification = spec.loss.is_classification();
+        match &spec.data {
+            DataSpec::Synthetic { clients, records, features, noise, condition, spread } => {
+                let names = Names::numbered(*clients);
+                let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification)
+                    .with_spread(*spread);
+                let mean = || mean_of(*clients, records);
+                let draw = |client, layout: RecordLayout, storage: &mut [f64]| law.draw(client, layout, storage);
+                Ok(Self::fill(study, names, Some(own.clone()), records, mean, draw)?)
+            }
+            DataSpec::Files { layout: Layout::Folder, path, schema, csv, .. } => {
+                let read = || {
+                    let path = path.as_deref().ok_or_else(DataError::no_path)?;
+                    files::load_own(path, *csv, schema, classification, own)
+                };
+                let loaded: Vec<Loaded> = ranks
+                    .agree(read().map_err(SimError::Data))?
+                    .into_iter()
+                    .map(|client| client.closed(study))
+                    .collect();
+                let mine: Vec<(u32, Extent)> = own.iter().copied().zip(loaded.iter().map(Extent::of)).collect();
+                let mut all: Vec<(u32, Extent)> = ranks.gather_all(&mine).concat();
+                all.sort_unstable_by_key(|(id, _)| *id);
+                let extents: Vec<Extent> = all.into_iter().map(|(_, extent)| extent).collect();
+                let names = Names::listed(check_heads(spec)?);
+                Ok(assemble_own(study, names, Some(own.clone()), loaded, &extents)?)
+            }
+            DataSpec::Files { .. } => Ok(Self::load(study, trial)?.only(own)),
+        }
+    }
+
+    /// The records of these clients alone.
+    fn only(&self, own: &Arc<[u32]>) -> Self {
+        let size = |k: usize| self.starts[k + 1] - self.starts[k];
+        let mut storage = Aligned::zeros(own.iter().map(|&k| size(k as usize)).sum());
+        let mut starts = vec![0];
+        for &k in own.iter() {
+            let (k, start) = (k as usize, starts[starts.len() - 1]);
+            let end = start + size(k);
+            storage[start..end].copy_from_slice(&self.storage[self.starts[k]..self.starts[k + 1]]);
+            starts.push(end);
+        }
+        let held = own.iter().filter_map(|&k| self.held.get(k as usize).cloned()).collect();
+        let (counts, names, rows) = (self.counts.clone(), self.names.clone(), self.rows.clone());
+        Self {
+            storage,
+            own: Some(own.clone()),
+            starts,
+            counts,
+            names,
+            encoded: None,
+            tables: None,
+            held,
+            rows,
+            ..*self
         }
     }
 
@@ -132,7 +226,7 @@ impl Population {
     pub fn with_clipping(&self, clipping: Clipping) -> Self {
         let mut storage = Aligned::zeros(self.storage.len());
         let mut x = vec![0.0; self.features];
-        for k in 0..self.clients() {
+        for k in 0..self.places() {
             let records = self.records(k);
             let own = &mut storage[self.starts[k]..self.starts[k + 1]];
             let layout = RecordLayout { clipping, ..self.layout(k) };
@@ -142,8 +236,8 @@ impl Population {
             }
         }
         let (starts, counts, names) = (self.starts.clone(), self.counts.clone(), self.names.clone());
-        let (tables, held, rows) = (None, self.held.clone(), self.rows.clone());
-        Self { storage, starts, counts, names, clipping, encoded: None, tables, held, rows, ..*self }
+        let (own, tables, held, rows) = (self.own.clone(), None, self.held.clone(), self.rows.clone());
+        Self { storage, own, starts, counts, names, clipping, encoded: None, tables, held, rows, ..*self }
     }
 
     /// The same rows for another stage of the study: its moments, or the study with standardised columns.
@@ -166,7 +260,7 @@ impl Population {
 
     /// How many numbers the records of all clients take in memory.
     pub(crate) fn stored(&self) -> usize {
-        self.storage.len()
+        self.counts.iter().map(|&count| size(count as usize, self.features)).sum()
     }
 
     /// What the records are stored with.
@@ -174,50 +268,66 @@ impl Population {
         self.clipping
     }
 
-    /// Lays out clients of known sizes and lets `draw` fill each. Where records count the same, `mean` is what sums are divided by if the study does not say it.
+    /// Lays out clients of known sizes, all or some, and lets `draw` fill each. Where records count the same, `mean` is what sums are divided by if the study does not say it.
     fn fill(
         study: &Study,
         names: Names,
+        own: Option<Arc<[u32]>>,
         sizes: &[usize],
         mean: impl Fn() -> f64,
         draw: impl Fn(usize, RecordLayout, &mut [f64]) + Sync,
     ) -> Result<Self, DataError> {
         let (features, clipping) = (study.features(), study.clipping());
-        ensure_memory(names.len(), sizes, features)?;
+        let places = own.as_ref().map_or(names.len(), |own| own.len());
+        let id = |place: usize| own.as_ref().map_or(place, |own| own[place] as usize);
+        ensure_memory((0..places).map(|place| sizes[id(place) % sizes.len()]), features)?;
         let divisor = match study.spec().weights {
             Weights::Records => Some(study.divisor(0, mean)),
             Weights::Clients => None,
         };
         let counts: Vec<u32> = (0..names.len()).map(|k| sizes[k % sizes.len()] as u32).collect();
-        let size = |count: &u32| size(*count as usize, features);
-        let mut starts = Vec::with_capacity(names.len() + 1);
+        let size = |place: usize| size(counts[id(place)] as usize, features);
+        let mut starts = Vec::with_capacity(places + 1);
         starts.push(0);
-        for (k, count) in counts.iter().enumerate() {
-            starts.push(starts[k] + size(count));
+        for place in 0..places {
+            starts.push(starts[place] + size(place));
         }
-        let mut storage = Aligned::zeros(starts[names.len()]);
-        let mut parts = Vec::with_capacity(names.len().div_ceil(CHUNK));
+        let mut storage = Aligned::zeros(starts[places]);
+        let mut parts = Vec::with_capacity(places.div_ceil(CHUNK));
         let mut rest = &mut *storage;
-        for (chunk, counts) in counts.chunks(CHUNK).enumerate() {
-            let (part, tail) = rest.split_at_mut(counts.iter().map(size).sum());
-            parts.push((chunk * CHUNK, counts, part));
+        for first in (0..places).step_by(CHUNK) {
+            let end = (first + CHUNK).min(places);
+            let (part, tail) = rest.split_at_mut(starts[end] - starts[first]);
+            parts.push((first..end, part));
             rest = tail;
         }
-        parts.into_par_iter().for_each(|(first, counts, mut part)| {
-            for (k, count) in (first..).zip(counts) {
-                let (own, tail) = part.split_at_mut(size(count));
-                let (records, divisor) = (*count as usize, divisor.unwrap_or(f64::from(*count)));
-                draw(k, RecordLayout { records, features, clipping, divisor, rows: records }, own);
+        parts.into_par_iter().for_each(|(chunk, mut part)| {
+            for place in chunk {
+                let (storage, tail) = part.split_at_mut(size(place));
+                let records = counts[id(place)] as usize;
+                let divisor = divisor.unwrap_or(records as f64);
+                draw(id(place), RecordLayout { records, features, clipping, divisor, rows: records }, storage);
                 part = tail;
             }
         });
         let (encoded, tables, held, rows) = (None, None, Vec::new(), Vec::new());
-        Ok(Self { storage, starts, counts, features, names, clipping, divisor, encoded, tables, held, rows })
+        Ok(Self { storage, own, starts, counts, features, names, clipping, divisor, encoded, tables, held, rows })
     }
 
     /// K.
     pub fn clients(&self) -> usize {
         self.names.len()
+    }
+
+    /// The number of clients whose records are here.
+    pub(crate) fn places(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The client at a place.
+    #[inline]
+    pub(crate) fn client(&self, place: usize) -> usize {
+        self.own.as_ref().map_or(place, |own| own[place] as usize)
     }
 
     /// P, with the intercept if there is one.
@@ -240,20 +350,21 @@ impl Population {
         self.counts.iter().map(|&count| count as usize).sum()
     }
 
-    /// The records of client `k`.
-    pub fn records(&self, k: usize) -> Records<'_> {
-        let storage = &self.storage[self.starts[k]..self.starts[k + 1]];
-        self.layout(k).view(storage)
+    /// The records of the client at a place.
+    pub fn records(&self, place: usize) -> Records<'_> {
+        let storage = &self.storage[self.starts[place]..self.starts[place + 1]];
+        self.layout(place).view(storage)
     }
 
-    fn layout(&self, k: usize) -> RecordLayout {
-        let records = self.counts[k] as usize;
+    fn layout(&self, place: usize) -> RecordLayout {
+        let client = self.client(place);
+        let records = self.counts[client] as usize;
         RecordLayout {
             records,
-            rows: self.rows.get(k).copied().unwrap_or(records),
+            rows: self.rows.get(client).copied().unwrap_or(records),
             features: self.features,
             clipping: self.clipping,
-            divisor: self.divisor.unwrap_or(f64::from(self.counts[k])),
+            divisor: self.divisor.unwrap_or(records as f64),
         }
     }
 
@@ -262,7 +373,7 @@ impl Population {
         self.divisor
     }
 
-    /// What the clients keep out of training, one after the other.
+    /// What the clients whose records are here keep out of training, one after the other.
     pub fn held(&self) -> &[Held] {
         &self.held
     }
@@ -274,26 +385,42 @@ impl Population {
 
     /// The paper's lambda1 = 0.001 ||X^T y||_inf over the pooled data. It depends on private data.
     pub fn paper_lambda1(&self) -> f64 {
-        let mut products = vec![0.0; self.features];
+        self.paper_lambda1_of(&Alone)
+    }
+
+    /// The same over what all ranks have.
+    pub(crate) fn paper_lambda1_of(&self, ranks: &dyn Ranks) -> f64 {
+        let mut products = vec![ExactSum::default(); self.features];
         let mut x = vec![0.0; self.features];
-        for k in 0..self.clients() {
-            let records = self.records(k);
+        for place in 0..self.places() {
+            let records = self.records(place);
             for j in 0..records.len() {
                 let (y, _) = records.read(j, &mut x);
-                for (product, x) in products.iter_mut().zip(&x) {
-                    *product += x * y;
-                }
+                products.iter_mut().zip(&x).for_each(|(product, x)| product.add(x * y));
             }
         }
-        0.001 * products.iter().fold(0.0, |m: f64, v| m.max(v.abs()))
+        ranks.total(&mut products);
+        0.001 * products.iter().fold(0.0, |m: f64, v| m.max(v.value().abs()))
     }
 }
 
+impl Extent {
+    /// Of a client; one that keeps all of its rows out of training trains on a row of zeros, whose gradient is zero: that it has none must not show.
+    fn of(client: &Loaded) -> Self {
+        Self { records: client.targets.len().max(1), rows: client.total() }
+    }
+}
+
+/// The mean of so many numbers, which repeat.
+fn mean_of(clients: usize, records: &[usize]) -> f64 {
+    (0..clients).map(|k| records[k % records.len()] as f64).sum::<f64>() / clients as f64
+}
+
 /// Refuses what does not fit into memory, before anything is allocated.
-fn ensure_memory(clients: usize, sizes: &[usize], features: usize) -> Result<(), DataError> {
-    let records: usize = (0..clients).map(|k| size(sizes[k % sizes.len()], features)).sum();
+fn ensure_memory(sizes: impl Iterator<Item = usize>, features: usize) -> Result<(), DataError> {
     // The records, and up to seven vectors per client while a trial runs.
-    let bytes = (records + 7 * clients * features).saturating_mul(size_of::<f64>());
+    let numbers: usize = sizes.map(|records| size(records, features) + 7 * features).sum();
+    let bytes = numbers.saturating_mul(size_of::<f64>());
     let reservable = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
     let available = available_memory();
     if reservable && available.is_none_or(|available| bytes <= available) {
@@ -326,18 +453,33 @@ pub(crate) const CHUNK: usize = 256;
 /// Lays out what was read from files.
 pub(crate) fn assemble(study: &Study, clients: Vec<Loaded>) -> Result<Population, DataError> {
     let clients: Vec<Loaded> = clients.into_iter().map(|client| client.closed(study)).collect();
-    let features = study.features();
     let names = Names::listed(clients.iter().map(|c| c.name.clone()).collect());
-    // A client that keeps all of its rows out of training trains on a row of zeros, whose gradient is zero: that it has none must not show.
-    let sizes: Vec<usize> = clients.iter().map(|c| c.targets.len().max(1)).collect();
+    let extents: Vec<Extent> = clients.iter().map(Extent::of).collect();
+    assemble_own(study, names, None, clients, &extents)
+}
+
+/// The same for some of the clients, with what is known of all.
+fn assemble_own(
+    study: &Study,
+    names: Names,
+    own: Option<Arc<[u32]>>,
+    clients: Vec<Loaded>,
+    extents: &[Extent],
+) -> Result<Population, DataError> {
+    let features = study.features();
+    let sizes: Vec<usize> = extents.iter().map(|extent| extent.records).collect();
     let share = study.spec().schema().map_or(0.0, |schema| schema.holdout);
     // How many rows are trained on follows from what they say, so what is expected of all rows is divided by.
     let mean = || {
-        let all: usize = clients.iter().map(Loaded::total).sum();
-        all as f64 / clients.len() as f64 * (1.0 - share)
+        let all: usize = extents.iter().map(|extent| extent.rows).sum();
+        all as f64 / extents.len() as f64 * (1.0 - share)
     };
-    let population = Population::fill(study, names, &sizes, mean, |k, layout, storage| {
-        let client = &clients[k];
+    let place: HashMap<usize, usize> = match &own {
+        None => HashMap::new(),
+        Some(own) => own.iter().enumerate().map(|(place, &k)| (k as usize, place)).collect(),
+    };
+    let population = Population::fill(study, names, own, &sizes, mean, |k, layout, storage| {
+        let client = &clients[place.get(&k).copied().unwrap_or(k)];
         if client.targets.is_empty() {
             layout.store(storage, 0, &vec![0.0; features], 1.0);
         }
@@ -345,7 +487,7 @@ pub(crate) fn assemble(study: &Study, clients: Vec<Loaded>) -> Result<Population
             layout.store(storage, j, x, client.targets[j]);
         }
     })?;
-    let rows = clients.iter().map(|client| client.total().max(1)).collect();
+    let rows = extents.iter().map(|extent| extent.rows.max(1)).collect();
     Ok(Population { held: clients.into_iter().map(|client| client.held).collect(), rows, ..population })
 }
 

@@ -1,0 +1,104 @@
+//! The same bits on any number of ranks.
+
+use undertone_core::study::Study;
+
+use super::threads::on_ranks;
+use crate::folder;
+use crate::run::{Spread, run, run_across};
+
+const SYNTHETIC: &str = "source = \"synthetic\"\nclients = 23\nrecords = [21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8]\nfeatures = 3";
+const STAND_IN: &str = "source = \"stand-in\"\nclients = [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\"]\nrecords = [30, 60, 41, 52, 33, 74, 35]\n\
+     features = [\"age\", \"sex\"]\ntarget = \"days\"\nbounds.age = [0, 100]\nbounds.days = [0, 60]\ncategories.sex = [\"f\", \"m\"]\nholdout = 0.2\nintercept = true";
+const ZCDP: &str = "name = \"zcdp-nfl\"\nrho = 0.5\neta = 0.4\ndecay = \"sqrt\"";
+const FREE: &str = "name = \"free-rounds\"\ndata_rounds = 7\neta = 0.4";
+const PRIVATE: &str = "epsilon = 3\ndelta = 1e-3\nclip = 0.8";
+/// With a stage before the rounds, and one after them.
+const STAGES: &str = "epsilon = 40\ndelta = 1e-3\nclip = 0.8\nstandardise = 0.1\nscore_budget = 0.05";
+
+fn study(data: &str, algorithm: &str, privacy: &str, more: &str) -> Study {
+    let privacy = if privacy.is_empty() { String::new() } else { format!("[privacy]\n{privacy}\n") };
+    let (data, weights) = data.split_once('#').unwrap_or((data, ""));
+    let off = if privacy.is_empty() { "privacy = \"off\"" } else { "" };
+    let text = format!(
+        "seed = 42\nrounds = 20\n{off}\n[problem]\nloss = \"squared\"\nregularizer = \"l2\"\nlambda = 0.2\n{weights}[data]\n{data}\n\
+         [graph]\nkind = \"random\"\nmean_degree = 3\n[algorithm]\n{algorithm}\n{privacy}{more}"
+    );
+    Study::parse(&text, "test").unwrap()
+}
+
+/// The files of a run, without how long it took.
+fn files(outcome: &crate::Outcome) -> Vec<String> {
+    let mut outcome = outcome.clone();
+    (outcome.seconds, outcome.setup_seconds) = (0.0, 0.0);
+    ["study.toml", "trace.csv", "clients.csv", "model.json", "summary.json", "report.html"]
+        .map(|name| folder::text(&outcome, name).expect("a file of a run"))
+        .to_vec()
+}
+
+fn same_on_all_ranks(study: &Study, what: &str) {
+    let alone = files(&run(study, &|_| {}).unwrap());
+    for size in 1..=4 {
+        for spread in [Spread::Clients, Spread::Trials] {
+            let outcomes = on_ranks(size, |ranks| run_across(study, ranks, spread, &|_| {}).unwrap());
+            assert!(outcomes[1..].iter().all(Option::is_none), "the first rank reports");
+            let outcome = outcomes[0].as_ref().expect("the first rank reports");
+            assert_eq!(files(outcome), alone, "{what} on {size} ranks, {spread:?}");
+        }
+    }
+}
+
+#[test]
+fn any_number_of_ranks_gives_the_same_bits() {
+    for (data, algorithm, privacy, more) in [
+        (SYNTHETIC, ZCDP, PRIVATE, "[simulation]\ntrials = 6\nmetrics_every = 7"),
+        (SYNTHETIC, FREE, PRIVATE, "[simulation]\ntrials = 2\nredraw = \"all\""),
+        (SYNTHETIC, ZCDP, "", "[client.3]\neta = 0.2"),
+        (SYNTHETIC, "name = \"p-admm\"\nrho = 0.8", PRIVATE, ""),
+        (SYNTHETIC, ZCDP, "epsilon = 3\ndelta = 1e-3\nclip = 0.8\ncolluders = 2", ""),
+        (SYNTHETIC, ZCDP, PRIVATE, "[simulation]\nlosses = 4"),
+        (SYNTHETIC, FREE, PRIVATE, "[robust]\nliars = 1\n[simulation]\nliars = 1\nattack = \"noise\""),
+        (STAND_IN, FREE, PRIVATE, "[simulation]\ntrials = 2"),
+        (STAND_IN, FREE, STAGES, "[inference]\nlevel = 0.9\n[simulation]\ntrials = 2\nlosses = 1"),
+    ] {
+        same_on_all_ranks(&study(data, algorithm, privacy, more), &format!("{algorithm} {privacy} {more}"));
+    }
+}
+
+/// A rank that cannot go on takes the others with it, and the first one says why.
+#[test]
+fn an_error_of_one_rank_ends_all() {
+    let many = study(SYNTHETIC, ZCDP, PRIVATE, "");
+    for outcome in on_ranks(24, |ranks| run_across(&many, ranks, Spread::Clients, &|_| {})) {
+        let message = outcome.unwrap_err().to_string();
+        assert!(message.contains("23 clients, too few for 24 ranks"), "{message}");
+    }
+    let steep = study(SYNTHETIC, "name = \"zcdp-grad-nfl\"\neta = 1e12", "", "");
+    for outcome in on_ranks(3, |ranks| run_across(&steep, ranks, Spread::Clients, &|_| {})) {
+        assert!(outcome.unwrap_err().to_string().contains("diverged"));
+    }
+}
+
+/// Each rank reads the files of its own clients alone; which one has a bad one, all learn.
+#[test]
+fn each_rank_reads_its_own_files() {
+    let folder = tempfile::tempdir().unwrap();
+    for client in 0..6 {
+        let rows: Vec<String> = (0..9 + client).map(|j| format!("{},{}", j * (client + 1) % 10, j % 5)).collect();
+        std::fs::write(folder.path().join(format!("{client}.csv")), format!("x,y\n{}\n", rows.join("\n"))).unwrap();
+    }
+    let data = format!(
+        "source = \"folder\"\npath = \"{}\"\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 10]\nbounds.y = [0, 5]",
+        folder.path().display()
+    );
+    // What comes after # belongs to the problem.
+    for weights in ["weights = \"clients\"\n", "weights = \"records\"\n"] {
+        let study = study(&format!("{data}#{weights}"), FREE, PRIVATE, "[simulation]\ncentral = false");
+        same_on_all_ranks(&study, weights);
+    }
+    std::fs::write(folder.path().join("4.csv"), "x,y\n1,2\n11,3\n").unwrap();
+    let study = study(&data, FREE, PRIVATE, "");
+    for outcome in on_ranks(3, |ranks| run_across(&study, ranks, Spread::Clients, &|_| {})) {
+        let message = outcome.unwrap_err().to_string();
+        assert!(message.contains("4.csv"), "{message}");
+    }
+}
