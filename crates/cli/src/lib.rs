@@ -20,6 +20,7 @@ mod peer;
 mod plan;
 mod policy;
 mod predict;
+mod ranks;
 mod reproduce;
 mod score;
 mod simulate;
@@ -30,6 +31,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
@@ -37,6 +39,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub use new::EXAMPLE;
 use undertone_core::watch::Watch;
 use undertone_report::digits;
+use undertone_sim::ranks::Ranks;
 
 /// Private learning among peers, without a server.
 ///
@@ -101,6 +104,27 @@ impl Failure {
     fn machine(reason: impl Display) -> Self {
         Failure::Machine(reason.to_string())
     }
+
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Machine(_) => 1,
+            Failure::Input(_) => 2,
+            Failure::Result(_) => 3,
+        }
+    }
+
+    fn message(&self) -> &str {
+        let (Failure::Machine(message) | Failure::Input(message) | Failure::Result(message)) = self;
+        message
+    }
+
+    fn of(code: u8, message: String) -> Self {
+        match code {
+            1 => Failure::Machine(message),
+            2 => Failure::Input(message),
+            _ => Failure::Result(message),
+        }
+    }
 }
 
 /// How this program is started again, where that is not by its own file.
@@ -120,31 +144,41 @@ pub fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>, pr
             return error.exit_code() as u8;
         }
     };
-    let result = match arguments.verb {
+    // What several processes share ends before the exit code is returned.
+    let threads = if let Verb::Simulate(simulate) = &arguments.verb { simulate.threads } else { None };
+    let result = ranks::join(threads).and_then(|ranks| perform(arguments.verb, &ranks));
+    let Err(failure) = result else { return 0 };
+    tell(&format!("error: {}", failure.message()));
+    failure.code()
+}
+
+fn perform(verb: Verb, ranks: &Rc<dyn Ranks>) -> Result<(), Failure> {
+    match verb {
+        Verb::Plan(arguments) => return plan::run(&arguments, ranks),
+        Verb::Simulate(arguments) => return simulate::run(&arguments, ranks),
+        Verb::Reproduce(arguments) => return reproduce::run(&arguments, ranks),
+        _ if ranks.size() > 1 => {
+            let message =
+                "several processes of mpirun can share simulate, plan and reproduce; run other commands without it";
+            return Err(Failure::input(message));
+        }
+        _ => {}
+    }
+    match verb {
         Verb::Demo(arguments) => demo::run(&arguments),
         Verb::Keygen(arguments) => keygen::run(&arguments),
         Verb::Check(arguments) => check::run(&arguments),
-        Verb::Plan(arguments) => plan::run(&arguments),
         Verb::Peer(arguments) => peer::run(&arguments),
         Verb::Ledger(arguments) => ledger::run(&arguments),
         Verb::Policy(arguments) => policy::run(&arguments),
         Verb::Evidence(arguments) => evidence::run(&arguments),
         Verb::Predict(arguments) => predict::run(&arguments),
         Verb::Score(arguments) => score::run(&arguments),
-        Verb::Simulate(arguments) => simulate::run(&arguments),
         Verb::Account(arguments) => account::run(&arguments),
         Verb::Audit(arguments) => audit::run(&arguments),
         Verb::New(arguments) => new::run(&arguments),
-        Verb::Reproduce(arguments) => reproduce::run(&arguments),
-    };
-    let (message, code) = match result {
-        Ok(()) => return 0,
-        Err(Failure::Input(message)) => (message, 2),
-        Err(Failure::Machine(message)) => (message, 1),
-        Err(Failure::Result(message)) => (message, 3),
-    };
-    eprintln!("error: {message}");
-    code
+        Verb::Plan(_) | Verb::Simulate(_) | Verb::Reproduce(_) => unreachable!("performed above"),
+    }
 }
 
 /// The program with its first arguments, to start other processes of it.
@@ -159,6 +193,9 @@ fn program() -> Result<Vec<OsString>, Failure> {
 
 /// A bar on whichever output is a terminal, nothing elsewhere.
 fn progress_bar(name: &str) -> ProgressBar {
+    if ranks::is_silent() {
+        return ProgressBar::hidden();
+    }
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})");
     let target = match std::io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),
@@ -184,9 +221,7 @@ fn planning<T>(work: impl FnOnce(&dyn Watch) -> T) -> T {
     with_bar("planning", |bar| {
         work(&|share: f64| {
             if blind {
-                told.call_once(|| {
-                    eprintln!("note: planning on made-up data sets of this shape; seconds for most studies")
-                });
+                told.call_once(|| tell("note: planning on made-up data sets of this shape; seconds for most studies"));
             }
             bar.progress(share);
         })
@@ -204,9 +239,19 @@ fn short(value: f64) -> String {
     undertone_report::chart::number(value)
 }
 
+/// Writes a line to standard error, unless another process speaks for this one.
+fn tell(line: &str) {
+    if !ranks::is_silent() {
+        eprintln!("{line}");
+    }
+}
+
 /// Prints to standard output; a closed pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::{ErrorKind, Write};
+    if ranks::is_silent() {
+        return Ok(());
+    }
     match writeln!(std::io::stdout(), "{text}") {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(Failure::machine(format!("standard output: {e}"))),
         _ => Ok(()),

@@ -4,14 +4,17 @@ use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use undertone_core::closing::normal_range;
-use undertone_core::study::{Study, StudySpec};
+use undertone_core::study::{Document, Study, StudySpec};
 use undertone_core::watch::Share;
 use undertone_plan::{self as plan, Outlook, Plan, Row, TrustRow};
 use undertone_report::bytes;
 use undertone_sim::burden::burden;
+use undertone_sim::ranks::{Ranks, helped_by};
 
+use crate::ranks;
 use crate::{Failure, digits, planning, print, study};
 
 #[derive(clap::Args)]
@@ -40,7 +43,18 @@ pub struct Arguments {
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, ranks: &Rc<dyn Ranks>) -> Result<(), Failure> {
+    let (document, out) = ranks::agree(&**ranks, read(arguments))?;
+    ranks::same_everywhere(&**ranks, &format!("{document:?}"))?;
+    let (plan, trust, outlook) = helped_by(ranks, || find(arguments, &document))?;
+    let written = if ranks.is_first() { write(arguments, &out, &plan, outlook.as_ref()) } else { Ok(()) };
+    ranks::agree(&**ranks, written)?;
+    let page = arguments.page.as_deref().zip(outlook.as_ref());
+    print(&if arguments.json { json(&plan, &trust, &out, page) } else { report(&plan, &trust, &out, page) })
+}
+
+/// What is planned, and where it goes.
+fn read(arguments: &Arguments) -> Result<(Document, PathBuf), Failure> {
     let mut document = study::document(&arguments.study, &arguments.set)?;
     let out = arguments.out.clone().unwrap_or_else(|| free_file(&arguments.study));
     if out.exists() {
@@ -55,11 +69,16 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         study::check_files(&mut document, &path)?;
     }
     study::tell_oddities(&document);
+    Ok((document, out))
+}
+
+/// The plan, what trust is worth, and what a page of it says.
+fn find(arguments: &Arguments, document: &Document) -> Result<(Plan, Vec<TrustRow>, Option<Outlook>), Failure> {
     let spec = document.spec().map_err(Failure::input)?;
     let masked = spec.privacy.is_some_and(|privacy| privacy.colluders.is_some());
     let planned = planning(|watch| {
         let first = if arguments.page.is_some() { 0.3 } else { 1.0 };
-        let plan = plan::plan_document(&document, &Share { whole: watch, from: 0.0, to: first })?;
+        let plan = plan::plan_document(document, &Share { whole: watch, from: 0.0, to: first })?;
         let rest = Share { whole: watch, from: first, to: 1.0 };
         let outlook = arguments.page.is_some().then(|| plan::outlook(&spec, &plan, &rest)).transpose()?;
         let trust = match &outlook {
@@ -69,15 +88,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         };
         Ok((plan, trust, outlook))
     });
-    let (plan, trust, outlook) = planned.map_err(study::failed)?;
+    planned.map_err(study::failed)
+}
+
+/// The recommended study, and the page if one is asked for.
+fn write(arguments: &Arguments, out: &Path, plan: &Plan, outlook: Option<&Outlook>) -> Result<(), Failure> {
     let study = found_from_anywhere(&plan.recommended().study, arguments)?.to_toml();
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&out).map_err(|e| unwritten(&out, e))?;
-    file.write_all(study.as_bytes()).map_err(|e| unwritten(&out, e))?;
-    let page = arguments.page.as_deref().zip(outlook.as_ref());
-    if let Some((path, outlook)) = page {
-        write_whole(path, &plan::page(&plan, outlook)).map_err(|e| unwritten(path, e))?;
+    let mut file = OpenOptions::new().write(true).create_new(true).open(out).map_err(|e| unwritten(out, e))?;
+    file.write_all(study.as_bytes()).map_err(|e| unwritten(out, e))?;
+    if let Some((path, outlook)) = arguments.page.as_deref().zip(outlook) {
+        write_whole(path, &plan::page(plan, outlook)).map_err(|e| unwritten(path, e))?;
     }
-    print(&if arguments.json { json(&plan, &trust, &out, page) } else { report(&plan, &trust, &out, page) })
+    Ok(())
 }
 
 fn unwritten(path: &Path, error: io::Error) -> Failure {

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
+use undertone_core::watch::Watch;
 use undertone_paper::figure::Figure;
 use undertone_paper::grid::Extent;
 use undertone_paper::report::{self, Content};
@@ -11,7 +13,9 @@ use undertone_paper::tuned::{self, Tuned};
 use undertone_paper::verdict::{Claim, Rates, claims};
 use undertone_paper::{Case, beyond, grid, liars, tables, trust};
 use undertone_sim::folder;
+use undertone_sim::ranks::{Ranks, helped_by};
 
+use crate::ranks;
 use crate::{Failure, free_folder, print, with_bar};
 
 #[derive(clap::Args)]
@@ -126,21 +130,32 @@ fn check_seed(seed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+pub fn run(arguments: &Arguments, ranks: &Rc<dyn Ranks>) -> Result<(), Failure> {
     check_seed(arguments.seed)?;
+    if ranks.size() > 1 && !arguments.tune {
+        let message =
+            "several processes of mpirun share the search of reproduce --tune; run it without mpirun, or with --tune";
+        return Err(Failure::input(message));
+    }
     let asked = |f: &Figure| arguments.figure.is_empty() || arguments.figure.contains(&Drawing::Figure(*f));
     let figures: Vec<Figure> = Figure::ALL.into_iter().filter(asked).collect();
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-reproduce"));
-    folder::prepare(&out).map_err(Failure::input)?;
+    let prepared = if ranks.is_first() { folder::prepare(&out).map_err(Failure::input) } else { Ok(()) };
+    ranks::agree(&**ranks, prepared)?;
     let grid = grid_cases(arguments);
     let drawn: Vec<Case> = figures.iter().flat_map(|figure| figure.cases()).collect();
     let masked = trust_cases(arguments);
     let tuned = if arguments.tune {
         let wanted: Vec<Case> = drawn.iter().chain(&grid).chain(&masked).copied().collect();
-        with_bar("tuning", |watch| Tuned::committed().anew(&wanted, watch)).ok_or_else(cancelled)?
+        let tune = |watch: &dyn Watch| helped_by(ranks, || Tuned::committed().anew(&wanted, watch));
+        with_bar("tuning", tune).ok_or_else(cancelled)?
     } else {
         Tuned::committed()
     };
+    if !ranks.is_first() {
+        // What is left is the first one's, which the others would only do once more.
+        return Ok(());
+    }
     let matched = arguments.preset == Preset::Matched;
     let shown = if matched {
         with_bar("matching", |watch| tuned.matched(&figures, watch)).ok_or_else(cancelled)?

@@ -1,13 +1,18 @@
 //! `undertone simulate`: a study with all clients in this process.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
 
-use undertone_core::study::{DataSpec, Study};
+use undertone_core::study::{DataSpec, Document, Study};
 use undertone_data::DataError;
-use undertone_sim::{Outcome, SimError, folder};
+use undertone_sim::checkpoint::Checkpoint;
+use undertone_sim::ranks::{Ranks, helped_by};
+use undertone_sim::{Outcome, SimError, Spread, Watch, folder};
 
 use crate::new::EXAMPLE;
-use crate::{Failure, digits, free_folder, print, study, with_bar};
+use crate::ranks;
+use crate::{Failure, digits, free_folder, print, study, tell, with_bar};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -28,40 +33,74 @@ pub struct Arguments {
 
     /// Number of threads; without it, one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    threads: Option<u32>,
+    pub threads: Option<u32>,
+
+    /// Folder for the state of the run, from which the same command goes on after it was ended
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+
+    /// Time between two states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "10min", requires = "checkpoint")]
+    every: Duration,
+
+    /// What processes that mpirun started divide among them: the clients of one large network, or the trials
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Divided::Clients)]
+    spread: Divided,
 
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let study = read(arguments)?;
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Divided {
+    Clients,
+    Trials,
+}
+
+pub fn run(arguments: &Arguments, helpers: &Rc<dyn Ranks>) -> Result<(), Failure> {
+    let ranks = &**helpers;
+    if arguments.checkpoint.is_some() && arguments.spread == Divided::Trials {
+        return Err(Failure::input("--checkpoint keeps the state of clients; leave out --spread trials"));
+    }
+    let (document, path) = ranks::agree(ranks, read(arguments))?;
+    let study = helped_by(helpers, || resolve(&document, path))?;
+    ranks::same_everywhere(ranks, &study.to_toml())?;
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
-    folder::prepare(&out).map_err(Failure::input)?;
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(arguments.threads.unwrap_or(0) as usize)
-        .build()
-        .map_err(|e| Failure::machine(format!("--threads: {e}; ask for fewer")))?;
-    let outcome = with_bar(study.name(), |watch| pool.install(|| undertone_sim::run(&study, watch)));
+    let prepared = if ranks.is_first() { folder::prepare(&out).map_err(Failure::input) } else { Ok(()) };
+    ranks::agree(ranks, prepared)?;
+    let checkpoint = arguments.checkpoint.clone().map(|folder| Checkpoint { folder, every: arguments.every });
+    let spread = if arguments.spread == Divided::Trials { Spread::Trials } else { Spread::Clients };
+    let run = |watch: &dyn Watch| undertone_sim::run_across(&study, ranks, spread, checkpoint.as_ref(), watch);
+    let outcome = match with_bar(study.name(), run) {
+        Ok(Some(outcome)) => Ok(Outcome { spread: undertone_plan::spread_of(&study, &outcome), ..outcome }),
+        // The first process writes what came of it.
+        Ok(None) => return ranks::agree(ranks, Ok(())),
+        Err(error) => Err(error),
+    };
     let outcome = match outcome {
-        Ok(outcome) => Outcome { spread: pool.install(|| undertone_plan::spread_of(&study, &outcome)), ..outcome },
+        Ok(outcome) => outcome,
         Err(error) => {
             // Nothing was written: remove the empty folder.
-            let _ = std::fs::remove_dir(&out);
+            if ranks.is_first() {
+                let _ = std::fs::remove_dir(&out);
+            }
             return Err(failed(error));
         }
     };
-    folder::write(&outcome, &out).map_err(Failure::machine)?;
+    ranks::agree(ranks, folder::write(&outcome, &out).map_err(Failure::machine))?;
+    if let Some(checkpoint) = &checkpoint {
+        // What is left of it is only in the way of the next run, which will say so.
+        let _ = checkpoint.clear();
+    }
     for notice in outcome.notices() {
-        eprintln!("note: {notice}");
+        tell(&format!("note: {notice}"));
     }
     if arguments.json { print(&outcome.to_json().to_string()) } else { print(&report(&outcome, &out)) }
 }
 
-/// The study with its `--set`s. Its data path is made absolute, so that the resolved study finds the data from
-/// anywhere: `--data` is relative to the current folder, the study's own path to the study.
-fn read(arguments: &Arguments) -> Result<Study, Failure> {
+/// The study with its `--set`s, and where its data is.
+fn read(arguments: &Arguments) -> Result<(Document, Option<PathBuf>), Failure> {
     let mut document = match &arguments.study {
         None => study::parse(EXAMPLE, "the example study", &arguments.set)?,
         Some(path) => study::document(path, &arguments.set)?,
@@ -73,9 +112,15 @@ fn read(arguments: &Arguments) -> Result<Study, Failure> {
         study::check_files(&mut document, path)?;
     }
     study::tell_oddities(&document);
-    let (study, chosen) = study::resolve(&document)?;
+    Ok((document, path))
+}
+
+/// What is run. The data path is made absolute, so that the resolved study finds the data from
+/// anywhere: `--data` is relative to the current folder, the study's own path to the study.
+fn resolve(document: &Document, path: Option<PathBuf>) -> Result<Study, Failure> {
+    let (study, chosen) = study::resolve(document)?;
     if let Some(chosen) = chosen {
-        eprintln!("note: {chosen}");
+        tell(&format!("note: {chosen}"));
     }
     match path {
         Some(path) => study.spec().clone().data_path(path.display().to_string()).check().map_err(Failure::input),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use undertone_core::study::{DataSpec, Document, Study};
 use undertone_plan::PlanError;
 
-use crate::{Failure, planning};
+use crate::{Failure, planning, tell};
 
 /// The document in a file, with its `--set`s.
 pub fn document(path: &Path, set: &[String]) -> Result<Document, Failure> {
@@ -58,7 +58,7 @@ pub fn is_auto(document: &Document) -> Result<bool, Failure> {
 
 /// Says what is odd before anything runs.
 pub fn tell_oddities(document: &Document) {
-    undertone_plan::oddities(document).iter().for_each(|odd| eprintln!("note: {odd}"));
+    undertone_plan::oddities(document).iter().for_each(|odd| tell(&format!("note: {odd}")));
 }
 
 /// A plan can only fail because of the study.

@@ -5,13 +5,15 @@
 //! have -1/2, whatever the noise: they return from where it took them. Only steps that overshoot a minimum again and again come near -1.
 //! All of it follows from what was released.
 
+use serde::{Deserialize, Serialize};
+
 /// Moves that are needed before anything is said.
 const FEWEST: u32 = 5;
 /// The mean cosine below which steps overshoot.
 const OVERSHOOT: f64 = -0.7;
 
 /// Moves between points, as they come.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Swing {
     point: Vec<f64>,
     step: Vec<f64>,

@@ -7,7 +7,6 @@
 //! clients, as the mean over trials; [`Search::least`] takes any measure.
 
 use rand::distr::Distribution;
-use rayon::prelude::*;
 use undertone_core::algorithm;
 use undertone_core::cholesky::Cholesky;
 use undertone_core::knob::{self, Knob, Scale, Value};
@@ -15,6 +14,7 @@ use undertone_core::normal::Normal;
 use undertone_core::privacy::{Accountant, Stream};
 use undertone_core::study::{AlgorithmSpec, Reader, Redraw, Simulation, Study, StudyError, StudySpec};
 use undertone_core::watch::Unwatched;
+use undertone_sim::ranks::each;
 use undertone_sim::run::{Shared, run_sharing};
 
 /// A method that can be tuned: an algorithm, what is fixed of it, and what is searched.
@@ -264,7 +264,7 @@ fn parameters(dials: &[Dial], point: &[f64]) -> Parameters {
 
 /// The points with what they are judged by, best first.
 fn ranked(dials: &[Dial], points: Vec<Vec<f64>>, trials: u32, draw: u64, judge: Judge) -> Vec<(f64, Vec<f64>)> {
-    let errors: Vec<f64> = points.par_iter().map(|point| judge(&parameters(dials, point), trials, draw)).collect();
+    let errors = each(points.len(), |i| judge(&parameters(dials, &points[i]), trials, draw));
     let mut ranked: Vec<(f64, Vec<f64>)> = errors.into_iter().zip(points).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     ranked

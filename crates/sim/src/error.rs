@@ -1,5 +1,7 @@
 //! Why a study could not be run.
 
+use std::path::PathBuf;
+
 use thiserror::Error;
 use undertone_core::client::RoundError;
 use undertone_core::graph::GraphError;
@@ -56,6 +58,22 @@ pub enum SimError {
         /// Whether the machine is to blame and not the input.
         machine: bool,
     },
+    /// The state of the run cannot be written or read.
+    #[error("{}: cannot be written or read ({reason}); the run ended, and goes on from its last state when it is started again", .path.display())]
+    Checkpoint {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// A state that this run cannot go on from.
+    #[error("{}: {reason}; choose another folder with --checkpoint, or remove it", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Some ranks would have nothing to do.
     #[error(
         "the network has {clients} clients, too few for {ranks} ranks; start fewer, or share trials with --spread trials"
@@ -89,6 +107,7 @@ impl SimError {
     pub fn is_of_the_machine(&self) -> bool {
         match self {
             Self::Round { reason: RoundError::Noise(NoiseError::NoEntropy(_)), .. } => true,
+            Self::Checkpoint { .. } => true,
             Self::OnRank { machine, .. } => *machine,
             _ => false,
         }

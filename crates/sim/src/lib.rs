@@ -37,6 +37,7 @@ mod aligned;
 pub mod burden;
 pub mod caveat;
 pub mod central;
+pub mod checkpoint;
 pub mod data;
 mod error;
 pub mod folder;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use undertone_core::algorithm::Run;
 use undertone_core::client::{Protection, RoundError, Rules, State};
 use undertone_core::privacy::{ClientBudget, Masks, Noise, RoundMasks};
@@ -73,6 +74,7 @@ pub struct ClientVectors {
 }
 
 /// What all clients here have after a round of one trial, one after the other.
+#[derive(Serialize, Deserialize)]
 pub struct Points<'a> {
     /// w_k(n), if the round was measured.
     pub w: Cow<'a, [f64]>,
@@ -175,6 +177,36 @@ impl ClientVectors {
         };
         std::mem::swap(&mut self.released, &mut self.next);
         done
+    }
+
+    /// Bytes that the vectors of a client take, as [`ClientVectors::pack`] writes them.
+    pub fn packed(&self, ground: &Ground) -> usize {
+        ground.population.features() * self.trials * (2 + self.width) * size_of::<f64>()
+    }
+
+    /// Appends all that a client carries from round to round.
+    pub fn pack(&self, ground: &Ground, place: usize, bytes: &mut Vec<u8>) {
+        let size = ground.population.features() * self.trials;
+        let vectors = [&self.released[place * size..][..size], &self.average[place * size..][..size]];
+        let memory = &self.memory[place * size * self.width..][..size * self.width];
+        vectors.into_iter().chain([memory]).flatten().for_each(|number| bytes.extend(number.to_le_bytes()));
+    }
+
+    /// Takes up what [`ClientVectors::pack`] wrote.
+    pub fn unpack(&mut self, ground: &Ground, place: usize, bytes: &[u8]) {
+        let size = ground.population.features() * self.trials;
+        let mut numbers = bytes.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes));
+        let mut next = |target: &mut [f64]| target.iter_mut().zip(&mut numbers).for_each(|(to, from)| *to = from);
+        next(&mut self.released[place * size..][..size]);
+        next(&mut self.average[place * size..][..size]);
+        next(&mut self.memory[place * size * self.width..][..size * self.width]);
+    }
+
+    /// Copies the points of neighbours elsewhere, after [`ClientVectors::unpack`].
+    pub fn fetch(&mut self, ground: &Ground, ranks: &dyn Ranks) {
+        let Some(share) = ground.share else { return };
+        let (own, copies) = self.released.split_at_mut(self.average.len());
+        exchange(ranks, share, ground.population.features() * self.trials, own, copies, &mut || {});
     }
 
     /// What all clients here released last, one after the other.

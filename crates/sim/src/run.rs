@@ -12,6 +12,7 @@ use undertone_core::study::{Privacy, Redraw, Study};
 use undertone_core::watch::Watch;
 use undertone_data::{Closed, Held, Model};
 
+use crate::checkpoint::Checkpoint;
 use crate::data::Population;
 pub use crate::error::SimError;
 use crate::metrics::{Band, Metrics, PerModel};
@@ -65,9 +66,10 @@ pub fn run_across(
     study: &Study,
     ranks: &dyn Ranks,
     spread: Spread,
+    checkpoint: Option<&Checkpoint>,
     watch: &dyn Watch,
 ) -> Result<Option<Outcome>, SimError> {
-    run_spread(study, &Shared::default(), watch, &load, ranks, spread)
+    run_spread(study, &Shared::default(), watch, &load, ranks, (spread, checkpoint))
 }
 
 fn load(study: &Study, trial: u32) -> Result<Arc<Population>, SimError> {
@@ -75,7 +77,7 @@ fn load(study: &Study, trial: u32) -> Result<Arc<Population>, SimError> {
 }
 
 fn run_with(study: &Study, shared: &Shared, watch: &dyn Watch, load: Load) -> Result<Outcome, SimError> {
-    let outcome = run_spread(study, shared, watch, load, &Alone, Spread::Clients)?;
+    let outcome = run_spread(study, shared, watch, load, &Alone, (Spread::Clients, None))?;
     Ok(outcome.expect("one process is the first"))
 }
 
@@ -85,11 +87,13 @@ fn run_spread(
     watch: &dyn Watch,
     load: Load,
     ranks: &dyn Ranks,
-    spread: Spread,
+    (spread, checkpoint): (Spread, Option<&Checkpoint>),
 ) -> Result<Option<Outcome>, SimError> {
     let started = Instant::now();
     // Where trials are divided, each process computes its own as if it were the only one.
-    let source = Source { load, ranks: if spread == Spread::Trials { &Alone } else { ranks } };
+    let keeper = checkpoint.map(|checkpoint| checkpoint.open(study, ranks)).transpose()?;
+    let keeper = keeper.as_ref();
+    let source = Source { load, ranks: if spread == Spread::Trials { &Alone } else { ranks }, keeper };
     let ready = || {
         let first = Trial::new(study, shared, 0, source)?;
         let guard = Guard::new(study, &first.population)?;
@@ -103,23 +107,33 @@ fn run_spread(
         simulation.redraw == Redraw::All || study.moments().is_some() || simulation.losses + simulation.liars > 0;
     let most = if anew { 1 } else { first.most_side_by_side(&guard) };
     let mine = |index: usize| spread == Spread::Clients || index % ranks.size() == ranks.rank();
-    let workers = if source.ranks.is_alone() { ranks.size() * rayon::current_num_threads() } else { 1 };
+    let at_once = source.ranks.is_alone() && keeper.is_none();
+    let workers = if at_once { ranks.size() * rayon::current_num_threads() } else { 1 };
     let groups = groups(simulation.trials, most, workers).into_iter().enumerate();
     let groups: Vec<Range<u32>> = groups.filter(|(index, _)| mine(*index)).map(|(_, trials)| trials).collect();
     let total = groups.iter().map(|trials| trials.len() as u64).sum::<u64>() * u64::from(study.rounds());
     let work = Work { done: AtomicU64::new(0), total, watch };
     let one = |trials: Range<u32>, source: Source| {
         let start = trials.start;
+        if let Some(done) = source.keeper.map(|keeper| source.ranks.agree(keeper.done(start))).transpose()?.flatten() {
+            return Ok((start, done));
+        }
         let measured = if start == 0 || !anew {
             first.run(&guard, trials, &work, source)
         } else {
             Trial::new(study, shared, start, source)?.run(&guard, trials, &work, source)
         };
-        Ok((start, measured?))
+        let measured = measured?;
+        if let Some(keeper) = source.keeper {
+            keeper.finish(start, &measured, source.ranks)?;
+        }
+        Ok((start, measured))
     };
-    // Ranks that share clients compute the same trials at the same time.
-    let results: Result<Vec<_>, SimError> = match source.ranks.is_alone() {
-        true => groups.into_par_iter().map(|trials| one(trials, Source { load, ranks: &Alone })).collect(),
+    // Ranks that share clients compute the same trials at the same time; and a state is that of one group of trials.
+    let results: Result<Vec<_>, SimError> = match at_once {
+        true => {
+            groups.into_par_iter().map(|trials| one(trials, Source { load, ranks: &Alone, keeper: None })).collect()
+        }
         false => groups.into_iter().map(|trials| one(trials, source)).collect(),
     };
     let mut results = ranks.agree(results)?;

@@ -20,6 +20,7 @@ use undertone_core::watch::Watch;
 use undertone_data::{Closed, Held, trimmed_mean};
 
 use crate::central::{self, Central, CentralError, Losses};
+use crate::checkpoint::{Current, Keeper};
 use crate::data::Population;
 use crate::error::SimError;
 use crate::liars::Liars;
@@ -80,6 +81,11 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Rounds of so many trials were done before.
+    fn add_rounds(&self, rounds: u32, trials: u64) {
+        self.done.fetch_add(u64::from(rounds) * trials, Ordering::Relaxed);
+    }
+
     /// One round more of so many trials is done.
     fn add_round(&self, trials: u64) -> Result<(), SimError> {
         let done = self.done.fetch_add(trials, Ordering::Relaxed) + trials;
@@ -98,6 +104,8 @@ pub struct Source<'a> {
     /// The records of all clients, for one process.
     pub load: Load<'a>,
     pub ranks: &'a dyn Ranks,
+    /// Where the state of the run is kept.
+    pub keeper: Option<&'a Keeper<'a>>,
 }
 
 /// Clients with their records and their graph.
@@ -444,7 +452,17 @@ impl Trial {
         let mut swing = Swing::default();
         // What kept this rank from going on; the others learn of it when something is measured.
         let mut so_far = Ok(());
-        for round in 1..=study.rounds() {
+        let mut first = 1;
+        if let Some((keeper, current)) = source.keeper.and_then(|keeper| Some((keeper, keeper.current(trials.start)?)))
+        {
+            let size = vectors.packed(&ground);
+            keeper
+                .restore(&current, &self.population, ranks, size, |place, row| vectors.unpack(&ground, place, row))?;
+            vectors.fetch(&ground, ranks);
+            work.add_rounds(current.round, count as u64);
+            (first, metrics, swing) = (current.round + 1, current.metrics, current.swing);
+        }
+        for round in first..=study.rounds() {
             // Of the first trial alone: the others have the same steps.
             if trials.start == 0 && round > 1 && study.algorithm().touches_records(round, study.rounds()) {
                 swing.add(&mean_point(&vectors.points(0).released, &self.population, ranks));
@@ -464,6 +482,14 @@ impl Trial {
                     }
                     metrics.push(found);
                 }
+            }
+            if let Some(keeper) = source.keeper
+                && round < study.rounds()
+                && keeper.is_due(ranks)
+            {
+                ranks.agree(std::mem::replace(&mut so_far, Ok(())))?;
+                let current = Current::new(trials.start, round, metrics.clone(), swing.clone());
+                keeper.save(current, &self.population, ranks, |place, row| vectors.pack(&ground, place, row))?;
             }
         }
         let measured = |(at, metrics): (usize, Vec<Metrics>)| {
@@ -559,6 +585,7 @@ pub struct Measured {
 }
 
 /// What is reported of a trial besides its metrics.
+#[derive(Serialize, Deserialize)]
 pub struct Kept {
     /// The mean of the last releases.
     pub model: Vec<f64>,
@@ -606,7 +633,7 @@ mod tests {
     fn points(study: &Study, each: u32) -> Vec<Vec<u64>> {
         let population = Arc::new(Population::load(study, 0).unwrap());
         let load = |_: &Study, _: u32| Ok(population.clone());
-        let source = Source { load: &load, ranks: &Alone };
+        let source = Source { load: &load, ranks: &Alone, keeper: None };
         let trial = Trial::new(study, &Shared::default(), 0, source).unwrap();
         let guard = Guard::new(study, &population).unwrap();
         let setting = trial.setting(&Alone);
@@ -656,7 +683,8 @@ mod tests {
     fn trials_are_grouped_where_they_share_their_records() {
         let most = |study: &Study| {
             let load = |study: &Study, trial: u32| Ok(Arc::new(Population::load(study, trial)?));
-            let trial = Trial::new(study, &Shared::default(), 0, Source { load: &load, ranks: &Alone }).unwrap();
+            let trial =
+                Trial::new(study, &Shared::default(), 0, Source { load: &load, ranks: &Alone, keeper: None }).unwrap();
             trial.most_side_by_side(&Guard::new(study, &trial.population).unwrap())
         };
         let of = |algorithm: &str, more: &str| most(&study(algorithm, LOSSES[0], SYNTHETIC, true, more).unwrap());

@@ -14,12 +14,16 @@ mod tests;
 #[cfg(test)]
 mod threads;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use rayon::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use undertone_core::exact_sum::{ExactSum, PARTS, of_columns};
 
 #[cfg(feature = "mpi")]
-pub use mpi::Mpi;
+pub use mpi::{Mpi, abort};
 pub use share::Share;
 
 use crate::error::SimError;
@@ -111,7 +115,7 @@ impl dyn Ranks + '_ {
     }
 
     /// What every rank has to say, by rank, for all of them.
-    pub(crate) fn gather_all<T: Serialize + DeserializeOwned>(&self, own: &T) -> Vec<T> {
+    pub fn gather_all<T: Serialize + DeserializeOwned>(&self, own: &T) -> Vec<T> {
         self.gather(&packed(own), true).expect("for all").iter().map(|bytes| unpacked(bytes)).collect()
     }
 
@@ -121,7 +125,7 @@ impl dyn Ranks + '_ {
     }
 
     /// What the first rank says; it alone is asked for it.
-    pub(crate) fn from_first<T: Serialize + DeserializeOwned>(&self, say: impl FnOnce() -> T) -> T {
+    pub fn from_first<T: Serialize + DeserializeOwned>(&self, say: impl FnOnce() -> T) -> T {
         if self.is_alone() {
             return say();
         }
@@ -142,6 +146,31 @@ impl dyn Ranks + '_ {
             (_, Some((rank, (_, message, machine)))) => Err(SimError::OnRank { rank, message, machine }),
         }
     }
+}
+
+thread_local! {
+    /// The ranks that share what [`each`] does on this thread.
+    static HELPERS: RefCell<Option<Rc<dyn Ranks>>> = const { RefCell::new(None) };
+}
+
+/// Does something during which [`each`], called from the same thread, is shared by these ranks. All of them do the same.
+pub fn helped_by<T>(ranks: &Rc<dyn Ranks>, work: impl FnOnce() -> T) -> T {
+    let before = HELPERS.replace(Some(ranks.clone()));
+    let done = work();
+    HELPERS.replace(before);
+    done
+}
+
+/// Does something for every number below `count`, on all threads, and where there are ranks to help on theirs; every rank has all results.
+pub fn each<T: Send + Serialize + DeserializeOwned>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let helpers = HELPERS.with_borrow(Clone::clone);
+    let Some(ranks) = helpers.filter(|ranks| ranks.size() > 1) else {
+        return (0..count).into_par_iter().map(&work).collect();
+    };
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let own: Vec<T> = (0..count).into_par_iter().filter(|i| i % size == rank).map(&work).collect();
+    let mut all: Vec<_> = ranks.gather_all(&own).into_iter().map(Vec::into_iter).collect();
+    (0..count).map(|i| all[i % size].next().expect("a result for every number")).collect()
 }
 
 fn packed<T: Serialize>(value: &T) -> Vec<u8> {

@@ -30,11 +30,11 @@ impl Mpi {
     pub fn on_this_machine(&self) -> usize {
         self.world.split_shared(self.world.rank()).size() as usize
     }
+}
 
-    /// Ends all processes at once, whatever they do.
-    pub fn abort(&self, code: i32) -> ! {
-        self.world.abort(code)
-    }
+/// Ends all processes at once, whatever they do.
+pub fn abort(code: i32) -> ! {
+    SimpleCommunicator::world().abort(code)
 }
 
 impl Ranks for Mpi {

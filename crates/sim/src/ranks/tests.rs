@@ -1,8 +1,14 @@
 //! The same bits on any number of ranks.
 
-use undertone_core::study::Study;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use undertone_core::study::Study;
+use undertone_core::watch::Watch;
+
+use super::Alone;
 use super::threads::on_ranks;
+use crate::checkpoint::Checkpoint;
 use crate::folder;
 use crate::run::{Spread, run, run_across};
 
@@ -39,7 +45,7 @@ fn same_on_all_ranks(study: &Study, what: &str) {
     let alone = files(&run(study, &|_| {}).unwrap());
     for size in 1..=4 {
         for spread in [Spread::Clients, Spread::Trials] {
-            let outcomes = on_ranks(size, |ranks| run_across(study, ranks, spread, &|_| {}).unwrap());
+            let outcomes = on_ranks(size, |ranks| run_across(study, ranks, spread, None, &|_| {}).unwrap());
             assert!(outcomes[1..].iter().all(Option::is_none), "the first rank reports");
             let outcome = outcomes[0].as_ref().expect("the first rank reports");
             assert_eq!(files(outcome), alone, "{what} on {size} ranks, {spread:?}");
@@ -68,12 +74,12 @@ fn any_number_of_ranks_gives_the_same_bits() {
 #[test]
 fn an_error_of_one_rank_ends_all() {
     let many = study(SYNTHETIC, ZCDP, PRIVATE, "");
-    for outcome in on_ranks(24, |ranks| run_across(&many, ranks, Spread::Clients, &|_| {})) {
+    for outcome in on_ranks(24, |ranks| run_across(&many, ranks, Spread::Clients, None, &|_| {})) {
         let message = outcome.unwrap_err().to_string();
         assert!(message.contains("23 clients, too few for 24 ranks"), "{message}");
     }
     let steep = study(SYNTHETIC, "name = \"zcdp-grad-nfl\"\neta = 1e12", "", "");
-    for outcome in on_ranks(3, |ranks| run_across(&steep, ranks, Spread::Clients, &|_| {})) {
+    for outcome in on_ranks(3, |ranks| run_across(&steep, ranks, Spread::Clients, None, &|_| {})) {
         assert!(outcome.unwrap_err().to_string().contains("diverged"));
     }
 }
@@ -97,8 +103,86 @@ fn each_rank_reads_its_own_files() {
     }
     std::fs::write(folder.path().join("4.csv"), "x,y\n1,2\n11,3\n").unwrap();
     let study = study(&data, FREE, PRIVATE, "");
-    for outcome in on_ranks(3, |ranks| run_across(&study, ranks, Spread::Clients, &|_| {})) {
+    for outcome in on_ranks(3, |ranks| run_across(&study, ranks, Spread::Clients, None, &|_| {})) {
         let message = outcome.unwrap_err().to_string();
         assert!(message.contains("4.csv"), "{message}");
+    }
+}
+
+/// A run that is ended again and again goes on from its last state, on other numbers of ranks, with the bits of one that was not.
+#[test]
+fn a_run_goes_on_from_its_last_state() {
+    let study = study(SYNTHETIC, ZCDP, PRIVATE, "[simulation]\ntrials = 20\nmetrics_every = 3");
+    let alone = files(&run(&study, &|_| {}).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint { folder: folder.path().join("state"), every: Duration::ZERO };
+    let mut ended = 0;
+    for attempt in 0.. {
+        // Each attempt is cancelled somewhat later than the one before, counted from where that one was.
+        let steps = AtomicU32::new(0);
+        let cancel = Steps { steps: &steps, most: 4 + attempt % 5 };
+        let ranks = 1 + attempt as usize % 4;
+        let outcomes = on_ranks(ranks, |ranks| run_across(&study, ranks, Spread::Clients, Some(&checkpoint), &cancel));
+        match outcomes.into_iter().next().unwrap() {
+            Err(error) => {
+                assert!(error.to_string().contains("cancelled"), "{error}");
+                ended += 1;
+            }
+            Ok(outcome) => {
+                assert_eq!(files(&outcome.unwrap()), alone);
+                break;
+            }
+        }
+    }
+    assert!(ended > 5, "it was ended {ended} times");
+    checkpoint.clear().unwrap();
+    assert!(!checkpoint.folder.exists(), "nothing is left");
+}
+
+/// A state that was damaged, or is of another study, is not gone on from.
+#[test]
+fn another_state_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint { folder: folder.path().into(), every: Duration::ZERO };
+    let start = |study: &Study, most: u32| {
+        let steps = AtomicU32::new(0);
+        run_across(study, &Alone, Spread::Clients, Some(&checkpoint), &Steps { steps: &steps, most })
+    };
+    let own = study(SYNTHETIC, ZCDP, PRIVATE, "");
+    assert!(start(&own, 9).unwrap_err().to_string().contains("cancelled"));
+    let other = start(&study(SYNTHETIC, FREE, PRIVATE, ""), 9).unwrap_err().to_string();
+    assert!(other.contains("another study") && other.contains("--checkpoint"), "{other}");
+    let points = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let points = points.into_iter().find(|path| path.to_string_lossy().contains("points-")).unwrap();
+    for name in [points, folder.path().join("progress")] {
+        let whole = std::fs::read(&name).unwrap();
+        for broken in [flipped(&whole), whole[..whole.len() - 8].to_vec()] {
+            std::fs::write(&name, broken).unwrap();
+            let message = start(&own, u32::MAX).unwrap_err().to_string();
+            assert!(message.contains("damaged") || message.contains("cannot be written or read"), "{message}");
+        }
+        std::fs::write(&name, whole).unwrap();
+    }
+    assert!(start(&own, u32::MAX).is_ok());
+}
+
+fn flipped(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    bytes
+}
+
+/// Cancels a run after so many looks.
+struct Steps<'a> {
+    steps: &'a AtomicU32,
+    most: u32,
+}
+
+impl Watch for Steps<'_> {
+    fn progress(&self, _: f64) {}
+
+    fn is_cancelled(&self) -> bool {
+        self.steps.fetch_add(1, Ordering::Relaxed) >= self.most
     }
 }
