@@ -2,6 +2,7 @@
 
 mod coverage;
 mod peers;
+mod ranks;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +29,7 @@ fn main() {
             println!("{:.6e}", client_rounds_per_second(50, 200, number(2, 100) as u32, redraw));
         }
         Some("clients") => clients(number(1, 1_000_000)),
+        Some("ranks") => ranks::run(number(1, 1_000_000), number(2, 40) as u32, number(3, 1)),
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
         Some("masks") => masks(),
@@ -40,7 +42,7 @@ fn main() {
         }
         Some("fdatasync") => peers::fdatasync(number(1, 10), number(2, 5) as u64),
         _ => eprintln!(
-            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
+            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | ranks [K] [ROUNDS] [THREADS] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
              loopback [P] [fast|secure] [durable|plain] [SECONDS] | fdatasync [WRITERS] [SECONDS]"
         ),
     }

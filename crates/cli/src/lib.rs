@@ -197,7 +197,8 @@ fn progress_bar(name: &str) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {elapsed} (left: {eta})");
-    let target = match std::io::stderr().is_terminal() {
+    // mpirun gives its processes a terminal for standard output, whatever it does with what they write.
+    let target = match std::io::stderr().is_terminal() || ranks::is_shared() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::stdout(), // which draws nothing if it is not a terminal either
     };

@@ -79,6 +79,11 @@ fn use_threads(count: usize) {
     let _ = rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
 }
 
+/// Whether this process was started together with others.
+pub fn is_shared() -> bool {
+    started().is_some()
+}
+
 /// Whether another process speaks for this one.
 pub fn is_silent() -> bool {
     SILENT.load(Ordering::Relaxed)

@@ -384,3 +384,39 @@ fn evidence_is_of_one_study() {
     );
     assert_refused(&check("rehearsal.json", "real.toml"), &["rehearsal.json", "about another study"]);
 }
+
+/// Without MPI, mpirun would only start the same run several times.
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn several_processes_need_a_program_with_mpi() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = |count: &str| {
+        Command::new(env!("CARGO_BIN_EXE_undertone"))
+            .args(["account", "--epsilon", "1", "--delta", "1e-5"])
+            .env("OMPI_COMM_WORLD_SIZE", count)
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    assert_refused(&started("2"), &["built without MPI", "--features mpi"]);
+    assert!(started("1").status.success());
+}
+
+/// A run that was ended goes on from its state; options that do not go together are refused.
+#[test]
+fn simulate_keeps_its_state_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulate =
+        |more: &[&str]| undertone(folder.path(), &[&["simulate", "--set", "simulation.trials=2"], more].concat());
+    assert!(simulate(&["--out", "whole"]).status.success());
+    let kept = simulate(&["--out", "kept", "--checkpoint", "state", "--every", "0s"]);
+    assert!(kept.status.success(), "{}", stderr(&kept));
+    let read = |run: &str| std::fs::read(folder.path().join(run).join("clients.csv")).unwrap();
+    assert!(read("whole") == read("kept"));
+    assert!(!folder.path().join("state").exists(), "a run that is over needs no state");
+    assert_refused(&simulate(&["--checkpoint", "state", "--spread", "trials"]), &["--checkpoint", "--spread trials"]);
+    std::fs::create_dir(folder.path().join("state")).unwrap();
+    std::fs::write(folder.path().join("state/progress"), "anything").unwrap();
+    let other = simulate(&["--checkpoint", "state", "--out", "other"]);
+    assert_refused(&other, &["state/progress", "damaged", "--checkpoint"]);
+}

@@ -21,13 +21,22 @@ pub struct Burden {
 /// Less than this share of the noise is not worth mentioning.
 const LEAST: f64 = 0.01;
 
+/// What the noise of a network follows from.
+#[derive(Clone, Copy)]
+struct Size {
+    clients: f64,
+    /// The sum of all M_k.
+    records: f64,
+    /// The sum of all 1/M_k^2.
+    inverse_squares: f64,
+}
+
 /// The noise of a network, up to a constant. If at most so many clients collude, the others share the noise that one of them needs.
-fn noise(records: &[f64], weights: Weights, colluders: Option<usize>) -> f64 {
-    let clients = records.len() as f64;
-    let each = colluders.map_or(1.0, |colluders| 1.0 / (clients - colluders as f64).max(1.0));
+fn noise(size: Size, weights: Weights, colluders: Option<usize>) -> f64 {
+    let each = colluders.map_or(1.0, |colluders| 1.0 / (size.clients - colluders as f64).max(1.0));
     match weights {
-        Weights::Records => (clients * each).sqrt() / records.iter().sum::<f64>(),
-        Weights::Clients => records.iter().map(|m| 1.0 / (m * m)).sum::<f64>().sqrt() / records.len() as f64,
+        Weights::Records => (size.clients * each).sqrt() / size.records,
+        Weights::Clients => size.inverse_squares.sqrt() / size.clients,
     }
 }
 
@@ -44,11 +53,23 @@ fn burden_of(records: &[usize], weights: Weights, colluders: Option<usize>) -> O
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|&k| records[k]);
     let sizes: Vec<f64> = order.iter().map(|&k| records[k] as f64).collect();
-    let all = noise(&sizes, weights, colluders);
-    let fewest = colluders.unwrap_or(0) + 2;
-    let without =
-        (0..=sizes.len().saturating_sub(fewest)).map(|count| (count, noise(&sizes[count..], weights, colluders)));
-    let (count, least) = without.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    // Of the network without the smallest clients, from the largest one alone to all.
+    let mut size = Size { clients: 0.0, records: 0.0, inverse_squares: 0.0 };
+    let without: Vec<f64> = sizes
+        .iter()
+        .rev()
+        .map(|m| {
+            size.clients += 1.0;
+            size.records += m;
+            size.inverse_squares += 1.0 / (m * m);
+            noise(size, weights, colluders)
+        })
+        .collect();
+    let all = *without.last()?;
+    let fewest = (colluders.unwrap_or(0) + 2).min(sizes.len());
+    let (left, least) =
+        (fewest..=sizes.len()).map(|left| (left, without[left - 1])).rev().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let count = sizes.len() - left;
     let gain = 1.0 - least / all;
     (gain > LEAST).then(|| Burden {
         clients: order[..count].to_vec(),

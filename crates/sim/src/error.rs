@@ -59,7 +59,7 @@ pub enum SimError {
         machine: bool,
     },
     /// The state of the run cannot be written or read.
-    #[error("{}: cannot be written or read ({reason}); the run ended, and goes on from its last state when it is started again", .path.display())]
+    #[error("{}: cannot be written or read ({reason}); mend that and start the run again, which goes on from its last state", .path.display())]
     Checkpoint {
         /// The file or folder.
         path: PathBuf,

@@ -24,7 +24,7 @@ use undertone_core::exact_sum::{ExactSum, PARTS, of_columns};
 
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, abort};
-pub use share::Share;
+pub use share::{Share, cut};
 
 use crate::error::SimError;
 
