@@ -353,8 +353,8 @@ mod tests {
     #[test]
     fn streams_side_by_side_are_the_streams() {
         for (streams, count) in [(2, 7), (4, 8), (5, 9), (13, 20), (16, 8), (31, 1), (1, 33)] {
-            for varied in 0..3 {
-                let name = [3, u32::MAX - 5, 7];
+            for varied in if streams > AHEAD { &[2][..] } else { &[0, 2] }.iter().copied() {
+                let name = [3, u32::MAX - 5, u32::MAX - 7];
                 let all = crate::simd::on_each(|| Several { name, varied, streams, count });
                 for t in 0..streams {
                     let mut own = name;
@@ -382,6 +382,8 @@ mod tests {
         fn run<S: Vector>(self, simd: S) -> Vec<f64> {
             let Self { name, varied, streams, count } = self;
             let mut out = vec![0.25; streams * count];
+            let listed: Vec<u32> = (0..streams as u32).map(|stream| name[0].wrapping_add(stream)).collect();
+            let varied = if varied == 0 && streams > 1 { Varied::A(&listed) } else { Varied::C };
             Draw { seed: 9, name, varied, streams, scale: 2.0, out: &mut out }.run(simd);
             out
         }
@@ -408,9 +410,12 @@ mod tests {
         ] {
             let mut own = vec![0.0; count];
             fill(seed, name, &mut own);
-            let upcoming: Vec<u32> = (name[0]..18).collect();
-            let row = ahead.stream(seed, name, &upcoming, count);
-            assert!((0..count).all(|i| row.number(i) == own[i]), "{name:?} of {seed}");
+            // Neighbours, others, and none that are known.
+            for step in [1, 3] {
+                let upcoming: Vec<u32> = (name[0]..18).step_by(step).collect();
+                let row = ahead.stream(seed, name, &upcoming, count);
+                assert!((0..count).all(|i| row.number(i) == own[i]), "{name:?} of {seed}");
+            }
         }
     }
 }
