@@ -13,8 +13,8 @@ use undertone_core::privacy::{
     Clip, MaskedLattice, Masking, Masks, Noise, NoiseScale, PairKeys, Rho, Sensitivity, Stream, Trust,
     discrete_gaussian,
 };
-use undertone_core::records;
-use undertone_core::study::Study;
+use undertone_core::records::{self, Precision};
+use undertone_core::study::{Redraw, Study};
 use undertone_sim::Population;
 
 const RECORDS: usize = 50;
@@ -26,9 +26,12 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("network") => {
             let redraw = if arguments.get(1).is_some_and(|kind| kind == "own") { "all" } else { "noise" };
-            println!("{:.6e}", client_rounds_per_second(50, 200, number(2, 100) as u32, redraw));
+            println!("{:.6e}", client_rounds_per_second(&study(50, 200, number(2, 100) as u32, redraw)));
         }
-        Some("clients") => clients(number(1, 1_000_000)),
+        Some("clients") => {
+            let is_single = arguments.get(2).is_some_and(|word| word == "single");
+            clients(number(1, 1_000_000), if is_single { Precision::Single } else { Precision::Double });
+        }
         Some("ranks") => ranks::run(number(1, 1_000_000), number(2, 40) as u32, number(3, 1)),
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
@@ -40,10 +43,11 @@ fn main() {
             let noise = if word(2, "secure") { "secure" } else { "fast" };
             peers::loopback(number(1, 8), noise, word(3, "durable"), number(4, 5) as u64);
         }
+        Some("many") => peers::many(number(1, 1000), number(2, 200) as u32),
         Some("fdatasync") => peers::fdatasync(number(1, 10), number(2, 5) as u64),
         _ => eprintln!(
-            "usage: undertone-bench network shared|own [TRIALS] | clients [K] | ranks [K] [ROUNDS] [THREADS] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
-             loopback [P] [fast|secure] [durable|plain] [SECONDS] | fdatasync [WRITERS] [SECONDS]"
+            "usage: undertone-bench network shared|own [TRIALS] | clients [K] [single] | ranks [K] [ROUNDS] [THREADS] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
+             loopback [P] [fast|secure] [durable|plain] [SECONDS] | many [PEERS] [ROUNDS] | fdatasync [WRITERS] [SECONDS]"
         ),
     }
 }
@@ -61,24 +65,25 @@ fn study(clients: usize, rounds: u32, trials: u32, redraw: &str) -> Study {
     Study::parse(&text, "bench").expect("a valid study")
 }
 
-fn client_rounds_per_second(clients: usize, rounds: u32, trials: u32, redraw: &str) -> f64 {
-    let study = study(clients, rounds, trials, redraw);
+fn client_rounds_per_second(study: &Study) -> f64 {
+    let simulation = study.spec().simulation;
     // The records are drawn before, as those of the rivals are.
-    let sets = if redraw == "all" { trials } else { 1 };
-    let load = |trial| Arc::new(Population::load(&study, trial).expect("data that can be drawn"));
+    let sets = if simulation.redraw == Redraw::All { simulation.trials } else { 1 };
+    let load = |trial| Arc::new(Population::load(study, trial).expect("data that can be drawn"));
     let populations: Vec<_> = (0..sets).map(load).collect();
-    let outcome = undertone_sim::run::run_on_loaded(&study, &populations, &|_| {}).expect("the study runs");
-    let work = clients as f64 * f64::from(rounds) * f64::from(trials);
+    let outcome = undertone_sim::run::run_on_loaded(study, &populations, &|_| {}).expect("the study runs");
+    let work = outcome.names.len() as f64 * f64::from(study.rounds()) * f64::from(simulation.trials);
     work / (outcome.seconds - outcome.setup_seconds)
 }
 
 /// Cost of a client-round, bytes moved per second, and memory for many clients in one process.
-fn clients(clients: usize) {
+fn clients(clients: usize, precision: Precision) {
     let rounds = (20_000_000 / clients).clamp(40, 20_000) as u32;
-    let rate = client_rounds_per_second(clients, rounds, 1, "noise");
+    let study = study(clients, rounds, 1, "noise").spec().clone().precision(precision).check().expect("a valid study");
+    let rate = client_rounds_per_second(&study);
     let vector = 8 * FEATURES;
     // Read: the records, w~ of the client and of three neighbours, gamma, average. Written: w, w~, gamma, average.
-    let moved = 8 * records::size(RECORDS, FEATURES) + vector * (1 + 3 + 2) + vector * 4;
+    let moved = 8 * records::size(RECORDS, FEATURES, precision) + vector * (1 + 3 + 2) + vector * 4;
     let data = clients * RECORDS * (FEATURES + 1) * 8;
     println!("{clients} {:.3e} {:.6e} {:.3}", 1e9 / rate, rate * moved as f64, peak_memory() as f64 / data as f64);
 }

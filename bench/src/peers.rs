@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::RngExt;
@@ -59,6 +60,71 @@ pub fn memory(rounds: u32) {
     let all = |world: &World| (0..CLIENTS).all(|k| world.node(k).is_some_and(|n| n.round() == rounds));
     assert!(world.run_until(Duration::MAX, all).expect("no node stops"));
     println!("{:.1}", f64::from(rounds) / started.elapsed().as_secs_f64());
+}
+
+/// So many peers with secure noise and durable ledgers in one process, over real sockets of loopback, from start to model: seconds, rounds per second, the memory of the process
+/// in MB, its threads at most, and whether all have the same model.
+pub fn many(count: usize, rounds: u32) {
+    use undertone_peer::run::{Confirmed, Options, Source, run};
+    let folder = std::env::temp_dir().join(format!("undertone-bench-many-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for measurements");
+    let secret = |k: usize| {
+        let mut secret = [7; 32];
+        secret[..8].copy_from_slice(&(k as u64).to_le_bytes());
+        secret
+    };
+    let identities: Vec<_> = (0..count).map(|k| Arc::new(Identity::from_secret(&secret(k)))).collect();
+    // All ports are held until all are known, so that they differ.
+    let held: Vec<_> = (0..count).map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port")).collect();
+    let port = |k: usize| held[k].local_addr().expect("bound").port();
+    let clients: Vec<_> = identities.iter().enumerate().map(|(k, i)| (i.id().to_string(), Some(port(k)))).collect();
+    let text = study(8, rounds, "secure", &clients);
+    let study = Arc::new(Study::parse(&text, "bench").expect("a valid study"));
+    drop(held);
+    let started = Instant::now();
+    let (rounds_done, most_threads) = (AtomicU32::new(0), AtomicU64::new(0));
+    let models: Vec<String> = std::thread::scope(|scope| {
+        let peers: Vec<_> = identities
+            .into_iter()
+            .enumerate()
+            .map(|(k, identity)| {
+                let file = folder.join(format!("peer{k:03}.csv"));
+                std::fs::write(&file, table(k, RECORDS, 8)).expect("data");
+                let state = folder.join(format!("state{k}"));
+                let mut options = Options::new(study.clone(), identity, Source::File(file), state);
+                (options.confirmed, options.takes_signals) = (Confirmed::Yes, false);
+                let rounds_done = &rounds_done;
+                let peer = move || {
+                    let report = run(&options, &mut |_| {}).unwrap_or_else(|e| panic!("peer {k}: {e}"));
+                    rounds_done.fetch_add(1, Ordering::Relaxed);
+                    let model = std::fs::read_to_string(report.folder.join("model.json")).expect("a model");
+                    let at = model.find("\"scaled\"").expect("what all agree on");
+                    model[at..].split(']').next().expect("numbers").to_string()
+                };
+                std::thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, peer).expect("a thread")
+            })
+            .collect();
+        while (rounds_done.load(Ordering::Relaxed) as usize) < count && !peers.iter().any(|peer| peer.is_finished()) {
+            most_threads.fetch_max(threads(), Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        peers.into_iter().map(|peer| peer.join().expect("no peer fails")).collect()
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    let same = models.iter().all(|model| *model == models[0]);
+    println!(
+        "{count} peers, {rounds} rounds: {seconds:.1} s, {:.1} MB, {} threads, the same model: {same}",
+        crate::peak_memory() as f64 / 1e6,
+        most_threads.into_inner()
+    );
+    let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// Threads of this process.
+fn threads() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("Threads:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 struct Peer {

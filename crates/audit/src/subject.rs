@@ -279,7 +279,8 @@ const BITS: u64 = 0x6269_7473_2e2e_2e2e; // "bits...."
 
 fn layout(study: &Study, records: usize, features: usize) -> RecordLayout {
     let divisor = study.divisor(records, || features as f64);
-    RecordLayout { records, features, clipping: study.clipping(), divisor, rows: records }
+    let (clipping, precision) = (study.clipping(), study.spec().precision);
+    RecordLayout { records, features, clipping, precision, divisor, rows: records }
 }
 
 /// All that is public in a run so far.

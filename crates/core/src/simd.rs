@@ -26,6 +26,13 @@ pub trait Vector: Copy {
     fn twice(self) -> Self::Twice;
     /// Reads the first numbers.
     fn load(self, numbers: &[f64]) -> Self::V;
+    /// The same of numbers of 32 bits, two of which share the place of one; only for vectors of [`LANES`].
+    #[inline(always)]
+    fn load_single(self, numbers: &[f64]) -> Self::V {
+        let [a, b]: [f64; 2] = numbers[..2].try_into().expect("four numbers in two places");
+        let half = |word: f64, shift: u32| f64::from(f32::from_bits((word.to_bits() >> shift) as u32));
+        self.load(&[half(a, 0), half(a, 32), half(b, 0), half(b, 32)])
+    }
     /// Writes the first numbers.
     fn store(self, v: Self::V, numbers: &mut [f64]);
     /// The same number in all places.
@@ -113,6 +120,12 @@ mod x86 {
                 fn load(self, numbers: &[f64]) -> f64x4 {
                     let lanes: Lanes = numbers[..LANES].try_into().expect("four numbers");
                     pulp::cast(lanes)
+                }
+
+                #[inline(always)]
+                fn load_single(self, numbers: &[f64]) -> f64x4 {
+                    let both: [f64; 2] = numbers[..2].try_into().expect("four numbers in two places");
+                    pulp::cast(self.avx._mm256_cvtps_pd(pulp::cast(both)))
                 }
 
                 #[inline(always)]

@@ -378,8 +378,10 @@ fn noise_is_made_for_the_round_as_it_is() {
             let budget = ClientBudget::new(schedule.clone(), own, Accountant::Exact, Delta::new(1e-5).unwrap());
             for (neighbours, eta) in [(&[1u32, 2][..], None), (&[1], None), (&[2], Some(0.1))] {
                 for number in [1u32, 5] {
-                    let round =
-                        run.round(number, 0, eta).with_points(&points[..FEATURES], &points).left_with(neighbours);
+                    let round = run
+                        .round(number, 0, eta)
+                        .with_points(&points[..FEATURES], &points)
+                        .left_with(neighbours, neighbours);
                     let release = |protection: Protection| {
                         let mut memory = vec![0.0; FEATURES * algorithm.memory()];
                         let (mut w, mut released) = (vec![0.0; FEATURES], vec![0.0; FEATURES]);

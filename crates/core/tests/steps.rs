@@ -95,7 +95,7 @@ fn an_edge_carries_no_more_than_honest_noise_would() {
     assert!(most < 2.0 * 1.25f64.sqrt() * 1.1, "{most}");
     assert_eq!(robust.carried(), 35.0);
     let (points, mut gamma) = ([0.0; 4], [0.0]);
-    let round = run.round(99, 2, None).with_points(&points[..1], &points).left_with(&[0]);
+    let round = run.round(99, 2, None).with_points(&points[..1], &points).left_with(&[0], &[0]);
     round.bounded_dual(&robust, 0.01, &mut flows[2], &mut gamma);
     assert_eq!(gamma[0], 0.01 * flows[2][0]);
 }

@@ -5,7 +5,7 @@ use undertone_core::graph::GraphSpec;
 use undertone_core::loss::{Absolute, AnyLoss, Quantile, Squared};
 use undertone_core::names::Names;
 use undertone_core::privacy::{Clip, Clipping, Sensitivity};
-use undertone_core::records::{Dataset, RecordLayout, Scratch};
+use undertone_core::records::{Dataset, Precision, RecordLayout, Scratch};
 use undertone_core::schema::{Cell, Column, Schema};
 use undertone_core::study::{AlgorithmSpec, DataSpec, Study, StudySpec};
 
@@ -15,7 +15,14 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 
 /// The gradient of the absolute loss at 0 over rows and targets.
 fn gradient(rows: &[Vec<f64>], targets: &[f64], clipping: Clipping, divisor: f64) -> Vec<f64> {
-    let layout = RecordLayout { records: rows.len(), features: rows[0].len(), clipping, divisor, rows: rows.len() };
+    let layout = RecordLayout {
+        records: rows.len(),
+        features: rows[0].len(),
+        clipping,
+        precision: Precision::Double,
+        divisor,
+        rows: rows.len(),
+    };
     let data = Dataset::with_layout(&rows.concat(), targets, layout);
     let mut out = vec![0.0; rows[0].len()];
     data.records().gradient(AnyLoss::Absolute(Absolute), &vec![0.0; out.len()], 1.0, &mut Scratch::default(), &mut out);
@@ -36,7 +43,7 @@ fn one_record_moves_a_weighted_sum_by_at_most_its_sensitivity() {
     assert!(moved <= sensitivity.bound() && moved > 0.999 * sensitivity.get(), "{moved} {}", sensitivity.get());
     // Planted: noise for a mean over the own records would be too small by 6/2.5.
     assert!(moved > 2.0 * Sensitivity::of_clipped_mean(clip, 6).bound());
-    let layout = RecordLayout { records: 6, features: 3, clipping, divisor, rows: 6 };
+    let layout = RecordLayout { records: 6, features: 3, clipping, precision: Precision::Double, divisor, rows: 6 };
     let data = Dataset::with_layout(&rows.concat(), &targets, layout);
     assert_eq!(data.records().gradient_sensitivity(), Some(sensitivity), "what noise is made for");
 }
@@ -46,7 +53,8 @@ fn one_record_moves_a_weighted_sum_by_at_most_its_sensitivity() {
 fn noise_does_not_tell_how_many_rows_are_kept_out_of_training() {
     let sensitivity = |records: usize| {
         let clipping = Clipping::Enforced(Clip::new(1.0).unwrap());
-        let layout = RecordLayout { records, features: 1, clipping, divisor: 1e4, rows: 40_000 };
+        let precision = Precision::Double;
+        let layout = RecordLayout { records, features: 1, clipping, precision, divisor: 1e4, rows: 40_000 };
         let data = Dataset::with_layout(&vec![1.0; records], &vec![1.0; records], layout);
         data.records().gradient_sensitivity().unwrap()
     };

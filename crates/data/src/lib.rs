@@ -152,7 +152,8 @@ impl Loaded {
         };
         let records = targets.len();
         let divisor = study.divisor(records, || records as f64);
-        let layout = RecordLayout { records, features, clipping, divisor, rows: self.total().max(1) };
+        let precision = study.spec().precision;
+        let layout = RecordLayout { records, features, clipping, precision, divisor, rows: self.total().max(1) };
         Dataset::with_layout(numbers, targets, layout)
     }
 }

@@ -63,7 +63,8 @@ impl Shared {
             return Err(CentralError::NotAsked);
         }
         let clip = study.privacy().filter(|_| losses == Losses::Clipped).map(|p| p.clip());
-        let key = format!("{:?} {:?} {problem:?} {clip:?} {} {trial}", spec.data, spec.weights, spec.seed);
+        let data = (&spec.data, spec.precision, spec.weights);
+        let key = format!("{data:?} {problem:?} {clip:?} {} {trial}", spec.seed);
         if let Some(known) = self.solved.lock().expect("no solver panics").get(&key) {
             return known.clone();
         }
@@ -658,7 +659,8 @@ mod tests {
     fn trials_side_by_side_are_the_trials() {
         let mut compared = 0;
         for algorithm in ALGORITHMS {
-            for (loss, data) in LOSSES.iter().flat_map(|loss| [(loss, SYNTHETIC), (loss, TABLES)]) {
+            let single = format!("{SYNTHETIC}\nprecision = \"single\"");
+            for (loss, data) in LOSSES.iter().flat_map(|loss| [SYNTHETIC, TABLES, &single].map(|data| (loss, data))) {
                 for (privacy, more) in
                     [(true, ""), (false, ""), (true, "[robust]\nliars = 1\n[client.2]\nphi1 = 1e-3\n")]
                 {

@@ -69,7 +69,8 @@ impl Sensitivity {
     ///
     /// Floating-point summation moves either sum by up to (M/4 + 6) M u c1, u = 2^-53: a lane adds M/4 terms, and a
     /// few roundings make each term. Relative to 2 c1 that is less than M^2 2^-53 from M = 8 on; 1e-9 covers smaller M,
-    /// the clip's own rounding (about P u) and the scaling after it.
+    /// the clip's own rounding (about P u) and the scaling after it. Records of single precision are rounded when they are stored, each by itself, and
+    /// their limits follow from what is stored, rounded down; all sums have 64 bits, so the margin is the same.
     #[inline]
     pub fn of_clipped_mean(clip: Clip, records: usize) -> Self {
         Self::of_clipped_sum(clip, records, records as f64)

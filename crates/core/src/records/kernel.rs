@@ -62,37 +62,45 @@ macro_rules! for_tiles {
 
 pub(super) use for_tiles;
 
-/// Groups of `width` records each; `FULL` says at compile time that the width is `LANES`.
+/// Groups of `width` records each; `FULL` says at compile time that the width is `LANES`, and `SINGLE` that two numbers share a place.
 #[derive(Clone, Copy)]
-pub(super) struct Groups<'a, const FULL: bool> {
+pub(super) struct Groups<'a, const FULL: bool, const SINGLE: bool> {
     pub numbers: &'a [f64],
     pub features: usize,
     pub width: usize,
 }
 
-impl<'a, const FULL: bool> Groups<'a, FULL> {
+impl<'a, const FULL: bool, const SINGLE: bool> Groups<'a, FULL, SINGLE> {
     #[inline(always)]
     fn width(self) -> usize {
         if FULL { LANES } else { self.width }
     }
 
+    /// Places that a slot takes, and that reading it four numbers at a time needs.
+    #[inline(always)]
+    fn places(self) -> (usize, usize) {
+        if SINGLE { (LANES / 2, LANES / 2) } else { (self.width(), LANES) }
+    }
+
     /// The groups; a narrow one is alone and includes the spare numbers at its end.
     #[inline(always)]
     fn iter(self) -> impl Iterator<Item = &'a [f64]> {
-        let size = if FULL { LANES * (self.features + EXTRA) } else { self.numbers.len().max(1) };
+        let size = if FULL { self.places().0 * (self.features + EXTRA) } else { self.numbers.len().max(1) };
         self.numbers.chunks_exact(size)
     }
 
     /// The numbers of `count` slots from `first` on, as far as reading each four at a time needs.
     #[inline(always)]
     fn slots(self, group: &[f64], first: usize, count: usize) -> &[f64] {
-        &group[first * self.width()..][..(count - 1) * self.width() + LANES]
+        let (step, last) = self.places();
+        &group[first * step..][..(count - 1) * step + last]
     }
 
     /// Slot `i` of some; lanes beyond the width hold whatever comes next in memory.
     #[inline(always)]
     fn load<S: Vector>(self, simd: S, slots: &[f64], i: usize) -> S::V {
-        simd.load(&slots[i * self.width()..])
+        let slot = &slots[i * self.places().0..];
+        if SINGLE { simd.load_single(slot) } else { simd.load(slot) }
     }
 
     /// x.w of every record, summed in the order of the features.
@@ -146,12 +154,12 @@ impl<'a, const FULL: bool> Groups<'a, FULL> {
         sums
     }
 
-    /// Adds the loss of every record to its lane sum.
+    /// Adds the loss of every record, of which there are so many, to its lane sum.
     #[inline(always)]
-    fn add_losses<L: Loss>(self, loss: L, z: &[f64], mut sums: Lanes) -> Lanes {
-        for (group, z) in self.iter().zip(z.chunks_exact(LANES)) {
-            let y = self.slots(group, self.features, 1);
-            for lane in 0..self.width() {
+    fn add_losses<S: Vector, L: Loss>(self, simd: S, loss: L, z: &[f64], records: usize, mut sums: Lanes) -> Lanes {
+        for ((group, z), first) in self.iter().zip(z.chunks_exact(LANES)).zip((0..).step_by(LANES)) {
+            let y = lanes(simd, self.load(simd, self.slots(group, self.features, 1), 0));
+            for lane in 0..self.width().min(records - first) {
                 sums[lane] += loss.value(z[lane], y[lane]);
             }
         }
@@ -159,7 +167,7 @@ impl<'a, const FULL: bool> Groups<'a, FULL> {
     }
 }
 
-pub(super) struct Gradient<'a, L> {
+pub(super) struct Gradient<'a, L, const SINGLE: bool> {
     pub records: Records<'a>,
     pub loss: L,
     pub w: &'a [f64],
@@ -168,19 +176,19 @@ pub(super) struct Gradient<'a, L> {
     pub out: &'a mut [f64],
 }
 
-impl<L: Loss> Kernel for Gradient<'_, L> {
+impl<L: Loss, const SINGLE: bool> Kernel for Gradient<'_, L, SINGLE> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Vector>(self, simd: S) {
-        let (main, tail) = self.records.groups();
-        let (main_slopes, tail_slopes) = self.slopes.split_at_mut(self.records.records / LANES * LANES);
+        let (main, tail) = self.records.groups::<SINGLE>();
+        let (main_slopes, tail_slopes) = self.slopes.split_at_mut(self.records.full());
         main.predict(simd, self.w, main_slopes);
         main.clipped_slopes(simd, self.loss, main_slopes);
         tail.predict(simd, self.w, tail_slopes);
         tail.clipped_slopes(simd, self.loss, tail_slopes);
-        let share = self.scale / self.records.divisor;
-        for_tiles!(self.records.features, |first, N| {
+        let share = self.scale / self.records.divisor();
+        for_tiles!(self.records.features(), |first, N| {
             let sums = main.add_columns::<S, N>(simd, first, main_slopes, [simd.splat(0.0); N]);
             let sums = tail.add_columns::<S, N>(simd, first, tail_slopes, sums);
             for (out, sums) in self.out[first..].iter_mut().zip(sums) {
@@ -190,25 +198,25 @@ impl<L: Loss> Kernel for Gradient<'_, L> {
     }
 }
 
-pub(super) struct MeanLoss<'a, L> {
+pub(super) struct MeanLoss<'a, L, const SINGLE: bool> {
     pub records: Records<'a>,
     pub loss: L,
     pub w: &'a [f64],
     pub z: &'a mut [f64],
 }
 
-impl<L: Loss> Kernel for MeanLoss<'_, L> {
+impl<L: Loss, const SINGLE: bool> Kernel for MeanLoss<'_, L, SINGLE> {
     type Output = f64;
 
     #[inline(always)]
     fn run<S: Vector>(self, simd: S) -> f64 {
-        let records = self.records.records;
-        let (main, tail) = self.records.groups();
-        let (main_z, tail_z) = self.z.split_at_mut(records / LANES * LANES);
+        let (records, full) = (self.records.len(), self.records.full());
+        let (main, tail) = self.records.groups::<SINGLE>();
+        let (main_z, tail_z) = self.z.split_at_mut(full);
         main.predict(simd, self.w, main_z);
         tail.predict(simd, self.w, tail_z);
-        let sums = main.add_losses(self.loss, main_z, [0.0; LANES]);
-        let sums = tail.add_losses(self.loss, tail_z, sums);
-        sum(sums) / self.records.divisor
+        let sums = main.add_losses(simd, self.loss, main_z, records.min(full), [0.0; LANES]);
+        let sums = tail.add_losses(simd, self.loss, tail_z, records - records.min(full), sums);
+        sum(sums) / self.records.divisor()
     }
 }

@@ -26,11 +26,30 @@ pub const TRIALS: usize = LANES;
 /// Numbers kept per record besides the features: the target and the slope limit.
 const EXTRA: usize = 2;
 
-/// How many numbers `records` records of `features` features take: what they hold, what reading the last of them four
+/// How many bits the numbers of a record are stored with.
+///
+/// Rounding a record when it is stored depends on nothing but the record, so it changes nothing about privacy: slope limits follow from the rounded features, and are
+/// rounded down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Precision {
+    /// 64 bits.
+    #[default]
+    Double,
+    /// 32 bits: half of the memory. All arithmetic has 64.
+    Single,
+}
+
+/// How many numbers of 64 bits `records` records of `features` features take: what they hold, what reading the last of them four
 /// at a time needs, and up to the end of a cache line.
-pub fn size(records: usize, features: usize) -> usize {
+pub fn size(records: usize, features: usize, precision: Precision) -> usize {
     const LINE: usize = 8;
-    (records * (features + EXTRA) + (records.next_multiple_of(LANES) - records)).next_multiple_of(LINE)
+    let whole = records.next_multiple_of(LANES);
+    match precision {
+        Precision::Double => records * (features + EXTRA) + (whole - records),
+        // The last group is filled up with zeros.
+        Precision::Single => whole * (features + EXTRA) / 2,
+    }
+    .next_multiple_of(LINE)
 }
 
 /// Where number `slot` of record `j` lies.
@@ -38,6 +57,18 @@ fn position(j: usize, slot: usize, records: usize, features: usize) -> usize {
     let (group, lane) = (j / LANES, j % LANES);
     let width = LANES.min(records - group * LANES);
     group * LANES * (features + EXTRA) + slot * width + lane
+}
+
+/// The two numbers of 32 bits that share the place of one.
+#[inline(always)]
+fn halves(word: f64) -> [f32; 2] {
+    let bits = word.to_bits();
+    [f32::from_bits(bits as u32), f32::from_bits((bits >> 32) as u32)]
+}
+
+/// The nearest number of 32 bits; the largest in place of what is beyond.
+fn single(number: f64) -> f32 {
+    (number as f32).clamp(f32::MIN, f32::MAX)
 }
 
 /// How one client's records lie in memory, and what they are stored with. The same value writes and reads them, so a clip
@@ -50,6 +81,8 @@ pub struct RecordLayout {
     pub features: usize,
     /// What they are stored with.
     pub clipping: Clipping,
+    /// How many bits their numbers have.
+    pub precision: Precision,
     /// What sums over the records are divided by: M_k where clients count the same, the public mean of all M_k where records do.
     pub divisor: f64,
     /// How many rows the client says that it has: M, and those that it keeps out of training. The margin for rounding goes by this number, because which rows
@@ -60,7 +93,29 @@ pub struct RecordLayout {
 impl RecordLayout {
     /// Numbers of storage.
     pub fn size(self) -> usize {
-        size(self.records, self.features)
+        size(self.records, self.features, self.precision)
+    }
+
+    /// Where number `slot` of record `j` lies: at which place, and in which half of it.
+    fn place(self, j: usize, slot: usize) -> (usize, usize) {
+        match self.precision {
+            Precision::Double => (position(j, slot, self.records, self.features), 0),
+            Precision::Single => {
+                let at = (j / LANES * (self.features + EXTRA) + slot) * LANES + j % LANES;
+                (at / 2, at % 2)
+            }
+        }
+    }
+
+    fn write(self, storage: &mut [f64], j: usize, slot: usize, number: f64) {
+        let (at, half) = self.place(j, slot);
+        if self.precision == Precision::Double {
+            storage[at] = number;
+            return;
+        }
+        let mut both = halves(storage[at]);
+        both[half] = number as f32;
+        storage[at] = f64::from_bits(u64::from(both[0].to_bits()) | u64::from(both[1].to_bits()) << 32);
     }
 
     /// Writes record `j` into a client's storage.
@@ -72,14 +127,25 @@ impl RecordLayout {
     /// If a number is not finite or there are not P of them: an infinite feature would pass any clip. Both are checked when
     /// data is read.
     pub fn store(self, storage: &mut [f64], j: usize, x: &[f64], y: f64) {
-        let Self { records, features, clipping, .. } = self;
-        assert!(x.len() == features && y.is_finite() && x.iter().all(|v| v.is_finite()), "P finite numbers");
+        assert!(x.len() == self.features && y.is_finite() && x.iter().all(|v| v.is_finite()), "P finite numbers");
+        let rounded: Vec<f64>;
+        let (x, y) = match self.precision {
+            Precision::Double => (x, y),
+            Precision::Single => {
+                rounded = x.iter().map(|v| single(*v).into()).collect();
+                (&rounded[..], single(y).into())
+            }
+        };
         for (p, &v) in x.iter().enumerate() {
-            storage[position(j, p, records, features)] = v;
+            self.write(storage, j, p, v);
         }
-        let limit = clipping.enforced().map_or(f64::MAX, |clip| slope_limit(x, clip));
-        storage[position(j, features, records, features)] = y;
-        storage[position(j, features + 1, records, features)] = limit;
+        let mut limit = self.clipping.enforced().map_or(f64::MAX, |clip| slope_limit(x, clip));
+        if self.precision == Precision::Single {
+            let near = single(limit);
+            limit = if f64::from(near) > limit { near.next_down() } else { near }.into();
+        }
+        self.write(storage, j, self.features, y);
+        self.write(storage, j, self.features + 1, limit);
     }
 
     /// A view of records that this layout wrote.
@@ -90,8 +156,7 @@ impl RecordLayout {
     pub fn view(self, storage: &[f64]) -> Records<'_> {
         assert!(self.records > 0 && storage.len() == self.size(), "storage does not match its layout");
         assert!(self.rows >= self.records, "all records are rows");
-        let Self { records, features, clipping, divisor, rows } = self;
-        Records { storage, records, features, clipping, divisor, rows }
+        Records { storage, layout: self }
     }
 }
 
@@ -121,7 +186,12 @@ impl Dataset {
     /// `undertone-data` is checked.
     pub fn new(rows: &[f64], targets: &[f64], features: usize, clipping: Clipping) -> Self {
         let (records, divisor) = (targets.len(), targets.len() as f64);
-        Self::with_layout(rows, targets, RecordLayout { records, features, clipping, divisor, rows: records })
+        let precision = Precision::Double;
+        Self::with_layout(
+            rows,
+            targets,
+            RecordLayout { records, features, clipping, precision, divisor, rows: records },
+        )
     }
 
     /// The same with a layout that says what sums are divided by.
@@ -152,11 +222,7 @@ impl Dataset {
 #[derive(Clone, Copy)]
 pub struct Records<'a> {
     storage: &'a [f64],
-    records: usize,
-    features: usize,
-    clipping: Clipping,
-    divisor: f64,
-    rows: usize,
+    layout: RecordLayout,
 }
 
 /// Working space that the kernels reuse from client to client.
@@ -169,30 +235,32 @@ pub struct Scratch {
     pub(crate) public: Vec<f64>,
     /// Noise of the clients that come next in a simulation.
     pub(crate) ahead: Ahead,
+    /// Records of single precision in double precision.
+    wide: Vec<f64>,
 }
 
 impl<'a> Records<'a> {
     /// What the records were stored with.
     #[inline]
     pub fn clipping(self) -> Clipping {
-        self.clipping
+        self.layout.clipping
     }
 
     /// How far replacing one record can move the gradient: 2 c1/D, with D the divisor. Without a clip there is no bound.
     #[inline]
     pub fn gradient_sensitivity(self) -> Option<Sensitivity> {
-        self.clipping.clip().map(|clip| Sensitivity::of_clipped_sum(clip, self.rows, self.divisor))
+        self.layout.clipping.clip().map(|clip| Sensitivity::of_clipped_sum(clip, self.layout.rows, self.layout.divisor))
     }
 
     /// D, what sums over the records are divided by.
     #[inline]
     pub fn divisor(self) -> f64 {
-        self.divisor
+        self.layout.divisor
     }
 
     /// M, the number of records.
     pub fn len(self) -> usize {
-        self.records
+        self.layout.records
     }
 
     /// A client always has records.
@@ -202,21 +270,28 @@ impl<'a> Records<'a> {
 
     /// P, the number of features.
     pub fn features(self) -> usize {
-        self.features
+        self.layout.features
     }
 
     /// Copies the features of record `j` to `x` and returns its target and slope limit.
     pub fn read(self, j: usize, x: &mut [f64]) -> (f64, f64) {
-        let at = |slot| self.storage[position(j, slot, self.records, self.features)];
         for (p, v) in x.iter_mut().enumerate() {
-            *v = at(p);
+            *v = self.number(j, p);
         }
-        (at(self.features), at(self.features + 1))
+        (self.target(j), self.number(j, self.features() + 1))
+    }
+
+    fn number(self, j: usize, slot: usize) -> f64 {
+        let (at, half) = self.layout.place(j, slot);
+        match self.layout.precision {
+            Precision::Double => self.storage[at],
+            Precision::Single => halves(self.storage[at])[half].into(),
+        }
     }
 
     /// The target of record `j`.
     pub fn target(self, j: usize) -> f64 {
-        self.storage[position(j, self.features, self.records, self.features)]
+        self.number(j, self.features())
     }
 
     /// `scale` times the clipped gradient at `w`: (scale/D) sum_j clamp(slope_j, limit_j) x_j, written to `out`, with D the
@@ -225,7 +300,14 @@ impl<'a> Records<'a> {
     /// This is the only code that turns records into messages, and it includes the clip.
     pub fn gradient(self, loss: AnyLoss, w: &[f64], scale: f64, scratch: &mut Scratch, out: &mut [f64]) {
         let slopes = self.slopes(scratch);
-        with_loss!(loss, loss => dispatch(Gradient { records: self, loss, w, scale, slopes, out }));
+        match self.layout.precision {
+            Precision::Double => {
+                with_loss!(loss, loss => dispatch(Gradient::<_, false> { records: self, loss, w, scale, slopes, out }));
+            }
+            Precision::Single => {
+                with_loss!(loss, loss => dispatch(Gradient::<_, true> { records: self, loss, w, scale, slopes, out }));
+            }
+        }
     }
 
     /// The same at the points of several trials side by side, number p of trial t at p `trials` + t: each has the bits that it has alone.
@@ -241,35 +323,71 @@ impl<'a> Records<'a> {
         scratch: &mut Scratch,
         out: &mut [f64],
     ) {
-        assert!(w.len() == trials * self.features && out.len() == w.len(), "P numbers of each trial");
+        assert!(w.len() == trials * self.features() && out.len() == w.len(), "P numbers of each trial");
         if trials == 1 {
             return self.gradient(loss, w, scale, scratch, out);
         }
         assert!(trials.is_multiple_of(TRIALS), "whole vectors");
-        scratch.slopes.resize(self.records * WIDEST, 0.0);
+        scratch.slopes.resize(self.len() * WIDEST, 0.0);
         let slopes = &mut scratch.slopes[..];
-        with_loss!(loss, loss => dispatch(Gradients { records: self, loss, w, trials, scale, slopes, out }));
+        let records = self.widened(&mut scratch.wide);
+        with_loss!(loss, loss => dispatch(Gradients { records, loss, w, trials, scale, slopes, out }));
+    }
+
+    /// The same records in double precision: they are converted once for all trials.
+    fn widened<'w>(self, wide: &'w mut Vec<f64>) -> Records<'w>
+    where
+        'a: 'w,
+    {
+        if self.layout.precision == Precision::Double {
+            return self;
+        }
+        let layout = RecordLayout { precision: Precision::Double, ..self.layout };
+        wide.clear();
+        let full = self.len() / LANES * LANES;
+        let (groups, _) = self.storage.split_at(full * (self.features() + EXTRA) / 2);
+        wide.extend(groups.iter().flat_map(|word| halves(*word)).map(f64::from));
+        wide.resize(layout.size(), 0.0);
+        for j in full..self.len() {
+            (0..self.features() + EXTRA).for_each(|slot| layout.write(wide, j, slot, self.number(j, slot)));
+        }
+        Records { storage: wide, layout }
     }
 
     /// The loss at `w`, unclipped: (1/D) sum_j loss(x_j.w, y_j), with D the divisor.
     pub fn mean_loss(self, loss: AnyLoss, w: &[f64], scratch: &mut Scratch) -> f64 {
         let z = self.slopes(scratch);
-        with_loss!(loss, loss => dispatch(MeanLoss { records: self, loss, w, z }))
+        match self.layout.precision {
+            Precision::Double => with_loss!(loss, loss => dispatch(MeanLoss::<_, false> { records: self, loss, w, z })),
+            Precision::Single => with_loss!(loss, loss => dispatch(MeanLoss::<_, true> { records: self, loss, w, z })),
+        }
     }
 
     /// Room for one number per record, in whole groups.
     fn slopes(self, scratch: &mut Scratch) -> &mut [f64] {
-        scratch.slopes.resize(self.records.next_multiple_of(LANES), 0.0);
+        scratch.slopes.resize(self.len().next_multiple_of(LANES), 0.0);
         &mut scratch.slopes
     }
 
-    /// The full groups, and the last one, which may hold fewer records or none.
+    /// The full groups, and the last one, which may hold fewer records or none. Of single precision all are full: zeros add nothing.
     #[inline(always)]
-    fn groups(self) -> (Groups<'a, true>, Groups<'a, false>) {
-        let Records { records, features, storage, .. } = self;
-        let full = records / LANES * LANES;
-        let (main, tail) = storage.split_at(full * (features + EXTRA));
-        (Groups { numbers: main, features, width: LANES }, Groups { numbers: tail, features, width: records - full })
+    fn groups<const SINGLE: bool>(self) -> (Groups<'a, true, SINGLE>, Groups<'a, false, SINGLE>) {
+        let RecordLayout { records, features, .. } = self.layout;
+        let full = self.full();
+        let size = full * (features + EXTRA) / if SINGLE { 2 } else { 1 };
+        let (main, tail) = self.storage.split_at(size);
+        let tail = if SINGLE { &[] } else { tail };
+        let left = records.saturating_sub(full);
+        (Groups { numbers: main, features, width: LANES }, Groups { numbers: tail, features, width: left })
+    }
+
+    /// Records in full groups, zeros of single precision included.
+    #[inline(always)]
+    fn full(self) -> usize {
+        match self.layout.precision {
+            Precision::Double => self.len() / LANES * LANES,
+            Precision::Single => self.len().next_multiple_of(LANES),
+        }
     }
 }
 
@@ -291,9 +409,12 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
         };
-        for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)] {
+        let sizes = [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (64, 100)];
+        let both = [Precision::Double, Precision::Single];
+        for ((count, features), precision) in sizes.into_iter().flat_map(|size| both.map(|precision| (size, precision)))
+        {
             let clipping = Clipping::Enforced(Clip::new(0.8).unwrap());
-            let layout = RecordLayout { records: count, features, clipping, divisor: count as f64, rows: count };
+            let layout = layout(count, features, clipping, precision);
             let mut storage = vec![0.0; layout.size()];
             for j in 0..count {
                 let x: Vec<f64> = (0..features).map(|_| number()).collect();
@@ -304,17 +425,90 @@ mod tests {
             for loss in losses() {
                 let mut plain = vec![0.0; features];
                 let mut slopes = vec![0.0; count.next_multiple_of(LANES)];
-                with_loss!(loss, loss => Gradient { records, loss, w: &w, scale: 1.0, slopes: &mut slopes, out: &mut plain }.run(Baseline));
+                let out = &mut plain[..];
+                match precision {
+                    Precision::Double => {
+                        with_loss!(loss, loss => Gradient::<_, false> { records, loss, w: &w, scale: 1.0, slopes: &mut slopes, out }.run(Baseline))
+                    }
+                    Precision::Single => {
+                        with_loss!(loss, loss => Gradient::<_, true> { records, loss, w: &w, scale: 1.0, slopes: &mut slopes, out }.run(Baseline))
+                    }
+                }
                 for (set, best) in on_each(|| Alone { records, loss, w: &w }) {
                     assert!(same(&best, &plain), "{loss:?} on {set}");
                 }
                 let mut scratch = Scratch::default();
                 let best = records.mean_loss(loss, &w, &mut scratch);
                 let z = records.slopes(&mut scratch);
-                let plain = with_loss!(loss, loss => MeanLoss { records, loss, w: &w, z }.run(Baseline));
+                let plain = match precision {
+                    Precision::Double => {
+                        with_loss!(loss, loss => MeanLoss::<_, false> { records, loss, w: &w, z }.run(Baseline))
+                    }
+                    Precision::Single => {
+                        with_loss!(loss, loss => MeanLoss::<_, true> { records, loss, w: &w, z }.run(Baseline))
+                    }
+                };
                 assert_eq!(best.to_bits(), plain.to_bits());
             }
         }
+    }
+
+    fn layout(records: usize, features: usize, clipping: Clipping, precision: Precision) -> RecordLayout {
+        RecordLayout { records, features, clipping, precision, divisor: records as f64, rows: records }
+    }
+
+    /// Single precision is double precision on rounded records, to the last bit, alone and beside other trials; its limits are never above those.
+    #[test]
+    fn single_precision_rounds_records_and_nothing_else() {
+        let mut rng = rand_xoshiro::Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut number = || 3.0 * Normal.sample(&mut rng);
+        for (count, features) in [(1, 1), (4, 8), (50, 8), (13, 7), (31, 19), (66, 33)] {
+            let rows: Vec<f64> = (0..count * features).map(|_| number()).collect();
+            let targets: Vec<f64> = (0..count).map(|_| number()).collect();
+            let rounded = |all: &[f64]| all.iter().map(|v| f64::from(*v as f32)).collect::<Vec<f64>>();
+            let (near, near_targets) = (rounded(&rows), rounded(&targets));
+            let w: Vec<f64> = (0..8 * features).map(|_| number()).collect();
+            let mut scratch = Scratch::default();
+            // Nothing is limited: the bits are the same.
+            let off = |precision| layout(count, features, Clipping::Off, precision);
+            let single = Dataset::with_layout(&rows, &targets, off(Precision::Single));
+            let double = Dataset::with_layout(&near, &near_targets, off(Precision::Double));
+            for loss in losses() {
+                for trials in [1, 8] {
+                    let mut of = |data: &Dataset| {
+                        let mut out = vec![0.0; trials * features];
+                        data.records().gradients(loss, &w[..trials * features], trials, 0.7, &mut scratch, &mut out);
+                        out
+                    };
+                    assert!(same(&of(&single), &of(&double)), "{loss:?} of {count} records, {trials} trials");
+                }
+                let mut of = |data: &Dataset| data.records().mean_loss(loss, &w[..features], &mut scratch);
+                assert_eq!(of(&single).to_bits(), of(&double).to_bits(), "{loss:?} of {count} records");
+            }
+            // With a clip every gradient of a record stays below it, by the features that are there.
+            let clip = Clip::new(0.37).unwrap();
+            let clipped = layout(count, features, Clipping::Enforced(clip), Precision::Single);
+            let data = Dataset::with_layout(&rows, &targets, clipped);
+            let mut x = vec![0.0; features];
+            for j in 0..count {
+                let (y, limit) = data.records().read(j, &mut x);
+                assert_eq!((&x[..], y), (&near[j * features..][..features], near_targets[j]));
+                let exact = slope_limit(&x, clip);
+                assert!(limit <= exact && limit > exact * (1.0 - 2e-7), "{limit} for {exact}");
+            }
+        }
+    }
+
+    /// Numbers beyond those of 32 bits become the largest, and what is below them is zero: no record has an infinite feature.
+    #[test]
+    fn single_precision_stays_finite() {
+        let clip = Clipping::Enforced(Clip::new(1.0).unwrap());
+        let data = Dataset::with_layout(&[1e300, -1e300, 1e-300], &[f64::MAX], layout(1, 3, clip, Precision::Single));
+        let mut x = [0.0; 3];
+        let (y, limit) = data.records().read(0, &mut x);
+        let most = f64::from(f32::MAX);
+        assert_eq!((x, y), ([most, -most, 0.0], most));
+        assert!(limit * most * 2f64.sqrt() <= 1.0);
     }
 
     /// Every loss that there is.
@@ -342,8 +536,16 @@ mod tests {
 
         fn run<S: crate::simd::Vector>(self, simd: S) -> Vec<f64> {
             let Self { records, loss, w } = self;
-            let (mut slopes, mut out) = (vec![0.0; records.records.next_multiple_of(LANES)], vec![0.0; w.len()]);
-            with_loss!(loss, loss => Gradient { records, loss, w, scale: 1.0, slopes: &mut slopes, out: &mut out }.run(simd));
+            let (mut slopes, mut out) = (vec![0.0; records.len().next_multiple_of(LANES)], vec![0.0; w.len()]);
+            let (slopes, to) = (&mut slopes[..], &mut out[..]);
+            match records.layout.precision {
+                Precision::Double => {
+                    with_loss!(loss, loss => Gradient::<_, false> { records, loss, w, scale: 1.0, slopes, out: to }.run(simd))
+                }
+                Precision::Single => {
+                    with_loss!(loss, loss => Gradient::<_, true> { records, loss, w, scale: 1.0, slopes, out: to }.run(simd))
+                }
+            }
             out
         }
     }
@@ -360,7 +562,7 @@ mod tests {
 
         fn run<S: crate::simd::Vector>(self, simd: S) -> Vec<f64> {
             let Self { records, loss, w, trials } = self;
-            let (mut slopes, mut out) = (vec![0.0; records.records * WIDEST], vec![0.0; w.len()]);
+            let (mut slopes, mut out) = (vec![0.0; records.len() * WIDEST], vec![0.0; w.len()]);
             let slopes = &mut slopes[..];
             with_loss!(loss, loss => Gradients { records, loss, w, trials, scale: -0.7, slopes, out: &mut out }.run(simd));
             out

@@ -46,25 +46,25 @@ impl<L: Loss> Gradients<'_, L> {
     #[inline(always)]
     fn tile<S: Vector>(&mut self, simd: S, first: usize) {
         let Self { records, loss, w, trials, .. } = *self;
-        let slopes = &mut self.slopes[..records.records * S::LANES];
-        for_tiles!(records.features, |p, N| predict::<S, N>(simd, records, p, &w[first..], trials, slopes));
+        let slopes = &mut self.slopes[..records.len() * S::LANES];
+        for_tiles!(records.features(), |p, N| predict::<S, N>(simd, records, p, &w[first..], trials, slopes));
         let (main, tail, width) = records.parts();
-        let (main_z, tail_z) = slopes.split_at_mut(records.records / LANES * LANES * S::LANES);
-        let groups = main.chunks_exact(LANES * (records.features + EXTRA));
+        let (main_z, tail_z) = slopes.split_at_mut(records.len() / LANES * LANES * S::LANES);
+        let groups = main.chunks_exact(LANES * (records.features() + EXTRA));
         for (group, z) in groups.zip(main_z.chunks_exact_mut(LANES * S::LANES)) {
-            let extra = &group[LANES * records.features..][..LANES * EXTRA];
+            let extra = &group[LANES * records.features()..][..LANES * EXTRA];
             for (lane, z) in z.chunks_exact_mut(S::LANES).enumerate() {
                 let (y, limit) = (extra[lane], extra[LANES + lane]);
                 z.iter_mut().for_each(|z| *z = clipped_slope(loss, *z, y, limit));
             }
         }
         for (lane, z) in tail_z.chunks_exact_mut(S::LANES).enumerate() {
-            let extra = &tail[width * records.features + lane..];
+            let extra = &tail[width * records.features() + lane..];
             let (y, limit) = (extra[0], extra[width]);
             z.iter_mut().for_each(|z| *z = clipped_slope(loss, *z, y, limit));
         }
-        let share = simd.splat(self.scale / records.divisor);
-        for_tiles!(records.features, |p, N| {
+        let share = simd.splat(self.scale / records.divisor());
+        for_tiles!(records.features(), |p, N| {
             let sums: [S::V; N] = sums(simd, records, p, slopes);
             for (i, sum) in sums.into_iter().enumerate() {
                 let scaled = simd.multiply(sum, share);
@@ -82,8 +82,8 @@ fn predict<S: Vector, const N: usize>(simd: S, records: Records, p: usize, w: &[
         own[i] = simd.load(&w[(p + i) * trials..]);
     }
     let (main, tail, width) = records.parts();
-    let (main_z, tail_z) = z.split_at_mut(records.records / LANES * LANES * S::LANES);
-    let groups = main.chunks_exact(LANES * (records.features + EXTRA));
+    let (main_z, tail_z) = z.split_at_mut(records.len() / LANES * LANES * S::LANES);
+    let groups = main.chunks_exact(LANES * (records.features() + EXTRA));
     for (group, z) in groups.zip(main_z.chunks_exact_mut(LANES * S::LANES)) {
         let columns = &group[p * LANES..][..N * LANES];
         for (lane, z) in z.chunks_exact_mut(S::LANES).enumerate() {
@@ -125,9 +125,9 @@ fn add<S: Vector, const N: usize>(simd: S, sums: &mut [S::V; N], more: [S::V; N]
 #[inline(always)]
 fn lane_sums<S: Vector, const N: usize>(simd: S, records: Records, p: usize, slopes: &[f64], lane: usize) -> [S::V; N] {
     let (main, tail, width) = records.parts();
-    let (main_slopes, tail_slopes) = slopes.split_at(records.records / LANES * LANES * S::LANES);
+    let (main_slopes, tail_slopes) = slopes.split_at(records.len() / LANES * LANES * S::LANES);
     let mut sums = [simd.splat(0.0); N];
-    let groups = main.chunks_exact(LANES * (records.features + EXTRA));
+    let groups = main.chunks_exact(LANES * (records.features() + EXTRA));
     for (group, slopes) in groups.zip(main_slopes.chunks_exact(LANES * S::LANES)) {
         let columns = &group[p * LANES..][..N * LANES];
         let slope = simd.load(&slopes[lane * S::LANES..]);
@@ -148,8 +148,8 @@ impl<'a> Records<'a> {
     /// The full groups, the last one, and how many records that has.
     #[inline(always)]
     fn parts(self) -> (&'a [f64], &'a [f64], usize) {
-        let full = self.records / LANES * LANES;
-        let (main, tail) = self.storage.split_at(full * (self.features + EXTRA));
-        (main, tail, self.records - full)
+        let full = self.len() / LANES * LANES;
+        let (main, tail) = self.storage.split_at(full * (self.features() + EXTRA));
+        (main, tail, self.len() - full)
     }
 }

@@ -3,6 +3,7 @@
 use super::toml::print;
 use super::{DataSpec, StudySpec};
 use crate::problem::Weights;
+use crate::records::Precision;
 
 /// Bytes of one part's digest.
 const PART: usize = 16;
@@ -43,6 +44,9 @@ impl StudyDigest {
             let mut data = print::print_schema(schema);
             if !records.is_empty() {
                 data.insert("records".into(), print::print_records(records));
+            }
+            if spec.precision == Precision::Single {
+                data.insert("precision".into(), "single".into());
             }
             table.insert("data".into(), data.into());
         }

@@ -11,6 +11,7 @@ use crate::loss::AnyLoss;
 use crate::names::Names;
 use crate::privacy::{Accountant, Stream};
 use crate::problem::Weights;
+use crate::records::Precision;
 use crate::regularizer::Regularizer;
 use crate::schema::Schema;
 
@@ -47,6 +48,8 @@ pub struct StudySpec {
     pub weights: Weights,
     /// Where records come from.
     pub data: DataSpec,
+    /// How many bits their numbers are stored with.
+    pub precision: Precision,
     /// The communication graph.
     pub graph: GraphSpec,
     /// How w_k(n) is computed.
@@ -314,6 +317,7 @@ impl StudySpec {
             regularizer: RegularizerSpec::Public(Regularizer::None),
             lambda: 0.0,
             data,
+            precision: Precision::Double,
             graph,
             algorithm: AlgorithmSpec::Auto,
             privacy: None,
@@ -346,6 +350,11 @@ impl StudySpec {
     /// The same with lambda R.
     pub fn regularizer(self, regularizer: Regularizer, lambda: f64) -> Self {
         Self { regularizer: RegularizerSpec::Public(regularizer), lambda, ..self }
+    }
+
+    /// The same with records stored with so many bits.
+    pub fn precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
     }
 
     /// The same with what counts the same: records or clients.

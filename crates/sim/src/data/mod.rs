@@ -13,7 +13,7 @@ use undertone_core::exact_sum::ExactSum;
 use undertone_core::names::Names;
 use undertone_core::privacy::Clipping;
 use undertone_core::problem::Weights;
-use undertone_core::records::{RecordLayout, Records, size};
+use undertone_core::records::{Precision, RecordLayout, Records, size};
 use undertone_core::schema::{Cell, Schema};
 use undertone_core::study::{DataSpec, Layout, Study};
 use undertone_data::{DataError, Encoder, Held, Loaded, MemoryTable};
@@ -39,6 +39,7 @@ pub struct Population {
     features: usize,
     names: Names,
     clipping: Clipping,
+    precision: Precision,
     /// What all clients divide their sums by; none where each divides by the number of its own records.
     divisor: Option<f64>,
     /// How rows from memory became records.
@@ -88,7 +89,7 @@ impl Population {
             }
             DataSpec::Files { layout: Layout::StandIn { clients, records, noise }, schema, .. } => {
                 let sizes = (0..clients.len()).map(|k| records[k % records.len()]);
-                ensure_memory(sizes, schema.feature_names().len())?;
+                ensure_memory(sizes, schema.feature_names().len(), spec.precision)?;
                 let law = stand_in::StandInLaw::new(spec.seed, trial, schema, *noise, classification);
                 let draw = |(k, name): (usize, &String)| {
                     split_off(law.draw(k, name, records[k % records.len()]), schema, classification)
@@ -255,12 +256,14 @@ impl Population {
         let encoded = self.encoded.as_ref().map(|(schema, classification)| (Some(schema), *classification));
         let weighted = self.divisor.is_some() == (spec.weights == Weights::Records)
             && (self.divisor.is_none() || study.mean_records().is_none_or(|mean| self.divisor == Some(mean)));
-        weighted && self.clipping == study.clipping() && encoded == Some((spec.schema(), spec.loss.is_classification()))
+        weighted
+            && (self.clipping, self.precision) == (study.clipping(), spec.precision)
+            && encoded == Some((spec.schema(), spec.loss.is_classification()))
     }
 
     /// How many numbers the records of all clients take in memory.
     pub(crate) fn stored(&self) -> usize {
-        self.counts.iter().map(|&count| size(count as usize, self.features)).sum()
+        self.counts.iter().map(|&count| size(count as usize, self.features, self.precision)).sum()
     }
 
     /// What the records are stored with.
@@ -277,16 +280,16 @@ impl Population {
         mean: impl Fn() -> f64,
         draw: impl Fn(usize, RecordLayout, &mut [f64]) + Sync,
     ) -> Result<Self, DataError> {
-        let (features, clipping) = (study.features(), study.clipping());
+        let (features, clipping, precision) = (study.features(), study.clipping(), study.spec().precision);
         let places = own.as_ref().map_or(names.len(), |own| own.len());
         let id = |place: usize| own.as_ref().map_or(place, |own| own[place] as usize);
-        ensure_memory((0..places).map(|place| sizes[id(place) % sizes.len()]), features)?;
+        ensure_memory((0..places).map(|place| sizes[id(place) % sizes.len()]), features, precision)?;
         let divisor = match study.spec().weights {
             Weights::Records => Some(study.divisor(0, mean)),
             Weights::Clients => None,
         };
         let counts: Vec<u32> = (0..names.len()).map(|k| sizes[k % sizes.len()] as u32).collect();
-        let size = |place: usize| size(counts[id(place)] as usize, features);
+        let size = |place: usize| size(counts[id(place)] as usize, features, precision);
         let mut starts = Vec::with_capacity(places + 1);
         starts.push(0);
         for place in 0..places {
@@ -306,12 +309,27 @@ impl Population {
                 let (storage, tail) = part.split_at_mut(size(place));
                 let records = counts[id(place)] as usize;
                 let divisor = divisor.unwrap_or(records as f64);
-                draw(id(place), RecordLayout { records, features, clipping, divisor, rows: records }, storage);
+                let layout = RecordLayout { records, features, clipping, precision, divisor, rows: records };
+                draw(id(place), layout, storage);
                 part = tail;
             }
         });
         let (encoded, tables, held, rows) = (None, None, Vec::new(), Vec::new());
-        Ok(Self { storage, own, starts, counts, features, names, clipping, divisor, encoded, tables, held, rows })
+        Ok(Self {
+            storage,
+            own,
+            starts,
+            counts,
+            features,
+            names,
+            clipping,
+            precision,
+            divisor,
+            encoded,
+            tables,
+            held,
+            rows,
+        })
     }
 
     /// K.
@@ -364,6 +382,7 @@ impl Population {
             rows: self.rows.get(client).copied().unwrap_or(records),
             features: self.features,
             clipping: self.clipping,
+            precision: self.precision,
             divisor: self.divisor.unwrap_or(records as f64),
         }
     }
@@ -417,9 +436,9 @@ fn mean_of(clients: usize, records: &[usize]) -> f64 {
 }
 
 /// Refuses what does not fit into memory, before anything is allocated.
-fn ensure_memory(sizes: impl Iterator<Item = usize>, features: usize) -> Result<(), DataError> {
+fn ensure_memory(sizes: impl Iterator<Item = usize>, features: usize, precision: Precision) -> Result<(), DataError> {
     // The records, and up to seven vectors per client while a trial runs.
-    let numbers: usize = sizes.map(|records| size(records, features) + 7 * features).sum();
+    let numbers: usize = sizes.map(|records| size(records, features, precision) + 7 * features).sum();
     let bytes = numbers.saturating_mul(size_of::<f64>());
     let reservable = Vec::<u8>::new().try_reserve_exact(bytes).is_ok();
     let available = available_memory();

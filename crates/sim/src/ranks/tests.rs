@@ -13,6 +13,7 @@ use crate::folder;
 use crate::run::{Spread, run, run_across};
 
 const SYNTHETIC: &str = "source = \"synthetic\"\nclients = 23\nrecords = [21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8]\nfeatures = 3";
+const SINGLE: &str = "source = \"synthetic\"\nprecision = \"single\"\nclients = 23\nrecords = 11\nfeatures = 3";
 const STAND_IN: &str = "source = \"stand-in\"\nclients = [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\"]\nrecords = [30, 60, 41, 52, 33, 74, 35]\n\
      features = [\"age\", \"sex\"]\ntarget = \"days\"\nbounds.age = [0, 100]\nbounds.days = [0, 60]\ncategories.sex = [\"f\", \"m\"]\nholdout = 0.2\nintercept = true";
 const ZCDP: &str = "name = \"zcdp-nfl\"\nrho = 0.5\neta = 0.4\ndecay = \"sqrt\"";
@@ -57,6 +58,7 @@ fn same_on_all_ranks(study: &Study, what: &str) {
 fn any_number_of_ranks_gives_the_same_bits() {
     for (data, algorithm, privacy, more) in [
         (SYNTHETIC, ZCDP, PRIVATE, "[simulation]\ntrials = 6\nmetrics_every = 7"),
+        (SINGLE, FREE, PRIVATE, "[simulation]\ntrials = 6\nmetrics_every = 7"),
         (SYNTHETIC, FREE, PRIVATE, "[simulation]\ntrials = 2\nredraw = \"all\""),
         (SYNTHETIC, ZCDP, "", "[client.3]\neta = 0.2"),
         (SYNTHETIC, "name = \"p-admm\"\nrho = 0.8", PRIVATE, ""),

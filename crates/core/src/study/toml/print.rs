@@ -7,6 +7,7 @@ use crate::csv_format::CsvFormat;
 use crate::graph::GraphSpec;
 use crate::knob::{self, Settings};
 use crate::problem::Weights;
+use crate::records::Precision;
 use crate::regularizer::Regularizer;
 use crate::schema::{ColumnKind, Missing, Outside, Scaling, Schema};
 use crate::study::{
@@ -30,7 +31,12 @@ macro_rules! table {
 pub fn table(spec: &StudySpec) -> Table {
     let mut top = table! { "name": spec.name.clone(), "seed": spec.seed as i64, "rounds": i64::from(spec.rounds) };
     top.insert("problem".into(), print_problem(spec).into());
-    top.insert("data".into(), print_data(&spec.data).into());
+    let mut data = print_data(&spec.data);
+    // Studies that do not use it keep their digest.
+    if spec.precision == Precision::Single {
+        data.insert("precision".into(), "single".into());
+    }
+    top.insert("data".into(), data.into());
     top.insert("graph".into(), print_graph(&spec.graph).into());
     top.insert("algorithm".into(), print_algorithm(&spec.algorithm));
     top.insert("privacy".into(), spec.privacy.as_ref().map_or("off".into(), |p| print_privacy(p).into()));

@@ -11,6 +11,7 @@ use crate::identity::PublicId;
 use crate::loss::{AnyLoss, Squared};
 use crate::privacy::Accountant;
 use crate::problem::Weights;
+use crate::records::Precision;
 use crate::regularizer::Regularizer;
 use crate::rule;
 use crate::schema::{Column, ColumnKind, Missing, Outside, Scaling, Schema};
@@ -30,7 +31,9 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
     let seed = top.integer("seed", 0, i64::MAX)?.unwrap_or(1) as u64;
     let rounds = top.integer_required("rounds", 1, MOST_ROUNDS)? as u32;
     let Problem { loss, regularizer, lambda, weights } = problem(top.table_required("problem")?)?;
-    let mut data = data(top.table_required("data")?, loss)?;
+    let mut table = top.table_required("data")?;
+    let precision = precision(&mut table)?;
+    let mut data = data(table, loss)?;
     let plan = plan(top.table("plan")?, &mut data)?;
     let graph = graph(top.table_required("graph")?)?;
     let (algorithm, classic) = match top.is_word("algorithm", "auto") {
@@ -68,6 +71,7 @@ pub(super) fn read(top: &mut Reader) -> Result<StudySpec, StudyError> {
         lambda,
         weights: weights.unwrap_or(data.usual_weights()),
         data,
+        precision,
         graph,
         algorithm,
         privacy,
@@ -99,7 +103,8 @@ pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss
         let plans = top.table("plan").map_err(keep);
         // Without a loss nothing can be said about the target, and all else about the data can.
         let stand_in = loss.as_ref().map_or(AnyLoss::from(Squared), |loss| *loss);
-        if let Ok(table) = table
+        if let Ok(mut table) = table
+            && precision(&mut table).map_err(keep).is_ok()
             && let Ok(mut data) = data(table, stand_in).map_err(|e| {
                 if loss.is_ok() || e.key != "data.target" {
                     keep(e)
@@ -132,6 +137,12 @@ pub(super) fn survey(top: Reader) -> (Vec<StudyError>, Option<(DataSpec, AnyLoss
     // Columns with a mistake were replaced by others while reading.
     let columns = columns.filter(|_| mistakes.iter().all(|mistake| !mistake.key.starts_with("data")));
     (mistakes, columns, spec)
+}
+
+/// `data.precision`.
+fn precision(table: &mut Reader) -> Result<Precision, StudyError> {
+    let words = [("double", Precision::Double), ("single", Precision::Single)];
+    Ok(table.choice("precision", &words)?.unwrap_or_default())
 }
 
 /// The table [problem].
