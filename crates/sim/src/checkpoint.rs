@@ -21,8 +21,7 @@ use undertone_core::swing::Swing;
 use crate::data::Population;
 use crate::error::SimError;
 use crate::metrics::Metrics;
-use crate::ranks::Ranks;
-use crate::trial::{Kept, Measured};
+use crate::ranks::{Ranks, packed};
 
 /// What the first bytes of `progress` say; another number means another layout.
 const FORMAT: &str = "undertone checkpoint 1\n";
@@ -44,8 +43,8 @@ pub struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 struct Progress {
     study: [u8; 32],
-    /// The groups of trials that are done, by the number of their first trial, and what was measured in them.
-    done: Vec<(u32, Vec<Measured>)>,
+    /// The groups of trials that are done, by the number of their first trial, and what came of them.
+    done: Vec<(u32, Vec<u8>)>,
     /// The group that is being computed, unless none is.
     current: Option<Current>,
 }
@@ -77,23 +76,32 @@ impl Checkpoint {
     /// Takes up the state in the folder, if there is one.
     pub(crate) fn open<'a>(&'a self, study: &Study, ranks: &dyn Ranks) -> Result<Keeper<'a>, SimError> {
         let hash = *blake3::hash(study.to_toml().as_bytes()).as_bytes();
+        let path = self.folder.join(PROGRESS);
         let read = || {
             fs::create_dir_all(&self.folder).map_err(|e| broken(&self.folder, &e))?;
-            let path = self.folder.join(PROGRESS);
-            let text = match fs::read(&path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-                read => read.map_err(|e| broken(&path, &e))?,
-            };
-            let found: Option<Progress> = checked(&text).and_then(|body| postcard::from_bytes(body).ok());
-            match found {
-                None => Err(SimError::Damaged { path, reason: "is damaged, or of another version".into() }),
-                Some(found) if found.study != hash => {
-                    Err(SimError::Damaged { path, reason: "is the state of another study".into() })
-                }
-                found => Ok(found),
+            match fs::read(&path) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+                read => read.map(Some).map_err(|e| broken(&path, &e)),
             }
         };
-        let progress = ranks.agree(read())?.unwrap_or(Progress { study: hash, done: Vec::new(), current: None });
+        // The first one reads for all: others may still see an older file over a network.
+        let text = ranks.agree(if ranks.is_first() { read() } else { Ok(None) })?;
+        let progress = match ranks.from_first(|| text) {
+            None => Progress { study: hash, done: Vec::new(), current: None },
+            Some(text) => {
+                let found: Option<Progress> = checked(&text).and_then(|body| postcard::from_bytes(body).ok());
+                match found {
+                    None => {
+                        let reason = "is damaged, or of another version".into();
+                        return Err(SimError::Damaged { path, reason });
+                    }
+                    Some(found) if found.study != hash => {
+                        return Err(SimError::Damaged { path, reason: "is the state of another study".into() });
+                    }
+                    Some(found) => found,
+                }
+            }
+        };
         let (last, progress) = (Cell::new(Instant::now()), RefCell::new(progress));
         Ok(Keeper { folder: &self.folder, every: self.every, last, progress })
     }
@@ -143,19 +151,19 @@ fn replace(path: &Path, body: &[u8]) -> Result<(), SimError> {
 }
 
 impl Keeper<'_> {
-    /// What was measured in a group of trials that is done.
-    pub fn done(&self, start: u32) -> Result<Option<Vec<Measured>>, SimError> {
-        let mut progress = self.progress.borrow_mut();
-        let Some((_, measured)) = progress.done.iter_mut().find(|(first, _)| *first == start) else { return Ok(None) };
-        let mut measured: Vec<Measured> = postcard::from_bytes(&packed(measured)).expect("just packed");
-        if start == 0 {
-            let path = self.folder.join(KEPT);
-            let text = fs::read(&path).map_err(|e| broken(&path, &e))?;
-            let kept = checked(&text).and_then(|body| postcard::from_bytes::<Kept>(body).ok());
-            let damaged = || SimError::Damaged { path, reason: "is damaged, or of another version".into() };
-            measured[0].kept = Some(kept.ok_or_else(damaged)?);
+    /// What came of a group of trials that is done, as it was given to [`Keeper::finish`].
+    pub fn done(&self, start: u32) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, SimError> {
+        let progress = self.progress.borrow();
+        let Some((_, measured)) = progress.done.iter().find(|(first, _)| *first == start) else { return Ok(None) };
+        if start > 0 {
+            return Ok(Some((measured.clone(), None)));
         }
-        Ok(Some(measured))
+        let path = self.folder.join(KEPT);
+        let text = fs::read(&path).map_err(|e| broken(&path, &e))?;
+        match checked(&text) {
+            Some(kept) => Ok(Some((measured.clone(), Some(kept.to_vec())))),
+            None => Err(SimError::Damaged { path, reason: "is damaged, or of another version".into() }),
+        }
     }
 
     /// How far a group is that was being computed.
@@ -222,14 +230,17 @@ impl Keeper<'_> {
         }
     }
 
-    /// A group of trials is done.
-    pub fn finish(&self, start: u32, measured: &[Measured], ranks: &dyn Ranks) -> Result<(), SimError> {
-        let kept = measured.iter().find_map(|measured| measured.kept.as_ref());
-        let keep = kept.map_or(Ok(()), |kept| replace(&self.folder.join(KEPT), &packed(kept)));
-        ranks.agree(keep)?;
+    /// A group of trials is done. `kept` is what the first trial leaves for the outcome, at the first rank.
+    pub fn finish(
+        &self,
+        start: u32,
+        measured: Vec<u8>,
+        kept: Option<Vec<u8>>,
+        ranks: &dyn Ranks,
+    ) -> Result<(), SimError> {
+        ranks.agree(kept.map_or(Ok(()), |kept| replace(&self.folder.join(KEPT), &kept)))?;
         let mut progress = self.progress.borrow_mut();
-        let copy = postcard::from_bytes(&packed(&measured)).expect("just packed");
-        progress.done.push((start, copy));
+        progress.done.push((start, measured));
         let before = progress.current.take();
         ranks.agree(self.write(&progress, ranks))?;
         if let (Some(before), true) = (before, ranks.is_first()) {
@@ -255,10 +266,6 @@ impl Current {
     pub fn new(start: u32, round: u32, metrics: Vec<Vec<Metrics>>, swing: Swing) -> Self {
         Self { start, round, metrics, swing, hash: 0 }
     }
-}
-
-fn packed<T: Serialize>(value: &T) -> Vec<u8> {
-    postcard::to_stdvec(value).expect("plain data")
 }
 
 /// The sum over all ranks.

@@ -51,6 +51,8 @@ pub mod plot;
 mod prefetch;
 pub mod ranks;
 pub mod run;
+#[cfg(test)]
+mod shared_runs;
 mod trial;
 
 pub use data::Population;

@@ -67,7 +67,9 @@ pub struct ClientVectors {
     width: usize,
     /// How many trials there are side by side.
     trials: usize,
-    /// w(n), up to date after measured rounds.
+    /// P times the number of trials.
+    size: usize,
+    /// w(n), up to date after measured rounds. Empty where only the last round is measured: then it takes the place of the first vector of memory, which nobody needs any more.
     w: Aligned,
     /// The running average of w~.
     average: Aligned,
@@ -98,7 +100,7 @@ impl<'a> Part<'a> {
     fn split_at(self, clients: usize, size: usize, width: usize) -> (Part<'a>, Part<'a>) {
         let (next, next_after) = self.next.split_at_mut(clients * size);
         let (memory, memory_after) = self.memory.split_at_mut(clients * size * width);
-        let (w, w_after) = self.w.split_at_mut(clients * size);
+        let (w, w_after) = self.w.split_at_mut((clients * size).min(self.w.len()));
         let (average, average_after) = self.average.split_at_mut(clients * size);
         let after = Part {
             first: self.first + clients,
@@ -124,16 +126,16 @@ struct Now<'a> {
 }
 
 impl ClientVectors {
-    /// All zero, as Algorithm 1 begins.
-    pub fn new(ground: &Ground, study: &Study) -> Self {
+    /// All zero, as Algorithm 1 begins. `keeps_w` if rounds before the last are measured.
+    pub fn new(ground: &Ground, study: &Study, keeps_w: bool) -> Self {
         let (population, trials) = (ground.population, ground.trials);
         let size = population.features() * trials;
         let own = population.places() * size;
         let all = own + ground.share.map_or(0, Share::copies) * size;
         let width = study.memory(ground.run.graph).max(1);
         let [released, next] = [all, all].map(Aligned::zeros);
-        let [memory, w, average] = [own * width, own, own].map(Aligned::zeros);
-        Self { released, next, memory, width, trials, w, average }
+        let [memory, w, average] = [own * width, if keeps_w { own } else { 0 }, own].map(Aligned::zeros);
+        Self { released, next, memory, width, trials, size, w, average }
     }
 
     /// Round n of all clients. `measured` tells whether w(n) will be measured.
@@ -222,18 +224,29 @@ impl ClientVectors {
                 _ => all.iter().skip(trial).step_by(trials).copied().collect(),
             }
         }
-        let [w, released, average] = [&self.w, self.released(), &self.average].map(|all| pick(all, trial, self.trials));
+        let [released, average] = [self.released(), &self.average].map(|all| pick(all, trial, self.trials));
+        let w = match (self.w.is_empty(), self.width) {
+            (false, _) => pick(&self.w, trial, self.trials),
+            (true, 1) => pick(&self.memory, trial, self.trials),
+            (true, width) => {
+                let clients = self.average.len() / self.size;
+                let first = |client: usize| &self.memory[client * self.size * width..][..self.size];
+                let picked = (0..clients).flat_map(|client| first(client).iter().skip(trial).step_by(self.trials));
+                Cow::Owned(picked.copied().collect())
+            }
+        };
         Points { w, released, average }
     }
 
     /// The same, and nothing else is kept.
     pub fn into_points(self, trial: usize) -> Points<'static> {
-        if self.trials > 1 {
+        if self.trials > 1 || (self.w.is_empty() && self.width > 1) {
             let Points { w, released, average } = self.points(trial);
             let own = |points: Cow<'_, [f64]>| Cow::Owned(points.into_owned());
             return Points { w: own(w), released: own(released), average: own(average) };
         }
-        let Self { w, released, average, .. } = self;
+        let Self { w, memory, released, average, .. } = self;
+        let w = if w.is_empty() { memory } else { w };
         let (mut released, own) = (released.into_vec(), average.len());
         released.truncate(own);
         Points { w: w.into_vec().into(), released: released.into(), average: average.into_vec().into() }
@@ -292,18 +305,17 @@ impl Ground<'_> {
     /// Round n of clients, on all threads if they are many.
     fn compute_all(&self, part: Part, now: Now) -> Result<(), Stuck> {
         let size = CHUNK * self.population.features() * self.trials;
-        let Part { first, next, memory, w, average } = part;
-        if next.len() <= size {
-            return self.compute(Part { first, next, memory, w, average }, now);
+        if part.next.len() <= size {
+            return self.compute(part, now);
         }
-        next.par_chunks_mut(size)
-            .zip(memory.par_chunks_mut(size * now.width))
-            .zip(w.par_chunks_mut(size))
-            .zip(average.par_chunks_mut(size))
-            .enumerate()
-            .try_for_each(|(index, (((next, memory), w), average))| {
-                self.compute(Part { first: first + index * CHUNK, next, memory, w, average }, now)
-            })
+        let (mut parts, mut rest) = (Vec::with_capacity(part.next.len().div_ceil(size)), part);
+        while rest.next.len() > size {
+            let (first, after) = rest.split_at(CHUNK, size / CHUNK, now.width);
+            parts.push(first);
+            rest = after;
+        }
+        parts.push(rest);
+        parts.into_par_iter().try_for_each(|part| self.compute(part, now))
     }
 
     /// Round n of some clients: each computes and releases, and its running average takes in what it released.
@@ -345,7 +357,7 @@ impl Ground<'_> {
             let state = State {
                 memory: &mut part.memory[at * now.width..][..features * now.width],
                 // w_k(n) is kept only to be measured.
-                w: if now.measured { &mut part.w[at..][..features] } else { &mut unseen },
+                w: if now.measured && !part.w.is_empty() { &mut part.w[at..][..features] } else { &mut unseen },
                 released: &mut part.next[at..][..features],
             };
             let release = self
@@ -353,6 +365,9 @@ impl Ground<'_> {
                 .round(&round, self.population.records(place), protection, state, &mut scratch)
                 .map_err(|reason| Stuck { client, reason })?;
             release.add_to_mean(&mut part.average[at..][..features]);
+            if now.measured && part.w.is_empty() {
+                part.memory[at * now.width..][..features].copy_from_slice(&unseen);
+            }
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::data::Population;
 pub use crate::error::SimError;
 use crate::metrics::{Band, Metrics, PerModel};
 use crate::outcome::{HeldOut, Outcome, Point};
-use crate::ranks::{Alone, Ranks};
+use crate::ranks::{Alone, Ranks, packed, unpacked};
 use crate::trial::{Guard, Kept, Load, Measured, Source, Trial, Work, is_measured};
 pub use crate::trial::{Shared, last_release};
 
@@ -115,8 +115,11 @@ fn run_spread(
     let work = Work { done: AtomicU64::new(0), total, watch };
     let one = |trials: Range<u32>, source: Source| {
         let start = trials.start;
-        if let Some(done) = source.keeper.map(|keeper| source.ranks.agree(keeper.done(start))).transpose()?.flatten() {
-            return Ok((start, done));
+        let done = source.keeper.map(|keeper| source.ranks.agree(keeper.done(start))).transpose()?.flatten();
+        if let Some((measured, kept)) = done {
+            let mut measured: Vec<Measured> = unpacked(&measured);
+            measured[0].kept = kept.map(|kept| unpacked(&kept));
+            return Ok((start, measured));
         }
         let measured = if start == 0 || !anew {
             first.run(&guard, trials, &work, source)
@@ -125,7 +128,8 @@ fn run_spread(
         };
         let measured = measured?;
         if let Some(keeper) = source.keeper {
-            keeper.finish(start, &measured, source.ranks)?;
+            let kept = measured[0].kept.as_ref().map(packed);
+            keeper.finish(start, packed(&measured), kept, source.ranks)?;
         }
         Ok((start, measured))
     };

@@ -182,7 +182,7 @@ fn last_releases(
     let robust = robust.as_ref();
     let setting = Setting { study, population, graph, problem, special: &special, losses, liars, robust, ranks, share };
     let ground = setting.ground(&guard, trial, 1);
-    let mut vectors = ClientVectors::new(&ground, study);
+    let mut vectors = ClientVectors::new(&ground, study, false);
     let mut rounds = || {
         let mut first = Ok(());
         for round in 1..=study.rounds() {
@@ -448,7 +448,8 @@ impl Trial {
             losses: self.losses.as_ref(),
             liars: self.liars.as_ref(),
         };
-        let mut vectors = ClientVectors::new(&ground, study);
+        let keeps_w = (1..study.rounds()).any(|round| is_measured(study, round));
+        let mut vectors = ClientVectors::new(&ground, study, keeps_w);
         let mut metrics = vec![Vec::new(); count];
         let mut swing = Swing::default();
         // What kept this rank from going on; the others learn of it when something is measured.
@@ -642,7 +643,7 @@ mod tests {
         for first in (0..11).step_by(each as usize) {
             let computed = if each == 1 { 1 } else { (each as usize).next_multiple_of(TRIALS) };
             let ground = setting.ground(&guard, first, computed);
-            let mut vectors = ClientVectors::new(&ground, study);
+            let mut vectors = ClientVectors::new(&ground, study, false);
             for round in 1..=study.rounds() {
                 vectors.round(&ground, &Alone, round, round == study.rounds()).map_err(|stuck| stuck.reason).unwrap();
             }

@@ -9,10 +9,6 @@
 #[cfg(feature = "mpi")]
 mod mpi;
 pub(crate) mod share;
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod threads;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -173,10 +169,12 @@ pub fn each<T: Send + Serialize + DeserializeOwned>(count: usize, work: impl Fn(
     (0..count).map(|i| all[i % size].next().expect("a result for every number")).collect()
 }
 
-fn packed<T: Serialize>(value: &T) -> Vec<u8> {
+/// Plain data as bytes.
+pub(crate) fn packed<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_stdvec(value).expect("plain data")
 }
 
-fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> T {
-    postcard::from_bytes(bytes).expect("what another rank of the same program packed")
+/// What [`packed`] made.
+pub(crate) fn unpacked<T: DeserializeOwned>(bytes: &[u8]) -> T {
+    postcard::from_bytes(bytes).expect("packed by the same program")
 }

@@ -1,4 +1,6 @@
-//! The same bits on any number of ranks.
+//! Tests of runs that several ranks share: the same bits on any number of them.
+
+mod threads;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -6,10 +8,11 @@ use std::time::Duration;
 use undertone_core::study::Study;
 use undertone_core::watch::Watch;
 
-use super::Alone;
-use super::threads::on_ranks;
+use threads::on_ranks;
+
 use crate::checkpoint::Checkpoint;
 use crate::folder;
+use crate::ranks::Alone;
 use crate::run::{Spread, run, run_across};
 
 const SYNTHETIC: &str = "source = \"synthetic\"\nclients = 23\nrecords = [21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8, 13, 21, 8]\nfeatures = 3";

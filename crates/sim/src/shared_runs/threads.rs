@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Barrier, Mutex};
 
-use super::{Ranks, Received, Sent};
+use crate::ranks::{Ranks, Received, Sent};
 
 /// One of several threads that act as ranks.
 pub struct Threads<'a> {
