@@ -64,6 +64,14 @@ pub struct Current {
     hash: i64,
 }
 
+/// What came of a group of trials, as it was given to [`Keeper::finish`].
+pub struct Done {
+    /// Its measurements.
+    pub measured: Vec<u8>,
+    /// What the first trial leaves for the outcome.
+    pub kept: Option<Vec<u8>>,
+}
+
 /// Keeps the state of one run.
 pub struct Keeper<'a> {
     folder: &'a Path,
@@ -151,17 +159,17 @@ fn replace(path: &Path, body: &[u8]) -> Result<(), SimError> {
 }
 
 impl Keeper<'_> {
-    /// What came of a group of trials that is done, as it was given to [`Keeper::finish`].
-    pub fn done(&self, start: u32) -> Result<Option<(Vec<u8>, Option<Vec<u8>>)>, SimError> {
+    /// What came of a group of trials, if it is done.
+    pub fn done(&self, start: u32) -> Result<Option<Done>, SimError> {
         let progress = self.progress.borrow();
         let Some((_, measured)) = progress.done.iter().find(|(first, _)| *first == start) else { return Ok(None) };
         if start > 0 {
-            return Ok(Some((measured.clone(), None)));
+            return Ok(Some(Done { measured: measured.clone(), kept: None }));
         }
         let path = self.folder.join(KEPT);
         let text = fs::read(&path).map_err(|e| broken(&path, &e))?;
         match checked(&text) {
-            Some(kept) => Ok(Some((measured.clone(), Some(kept.to_vec())))),
+            Some(kept) => Ok(Some(Done { measured: measured.clone(), kept: Some(kept.to_vec()) })),
             None => Err(SimError::Damaged { path, reason: "is damaged, or of another version".into() }),
         }
     }

@@ -12,7 +12,7 @@ use undertone_core::study::{Privacy, Redraw, Study};
 use undertone_core::watch::Watch;
 use undertone_data::{Closed, Held, Model};
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Done};
 use crate::data::Population;
 pub use crate::error::SimError;
 use crate::metrics::{Band, Metrics, PerModel};
@@ -116,7 +116,7 @@ fn run_spread(
     let one = |trials: Range<u32>, source: Source| {
         let start = trials.start;
         let done = source.keeper.map(|keeper| source.ranks.agree(keeper.done(start))).transpose()?.flatten();
-        if let Some((measured, kept)) = done {
+        if let Some(Done { measured, kept }) = done {
             let mut measured: Vec<Measured> = unpacked(&measured);
             measured[0].kept = kept.map(|kept| unpacked(&kept));
             return Ok((start, measured));
