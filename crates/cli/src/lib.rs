@@ -140,16 +140,29 @@ pub fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>, pr
         Ok(arguments) => arguments,
         Err(error) => {
             // To standard error, or help to standard output; where neither can be written, nobody can be told.
-            let _ = error.print();
+            if ranks::number() == 0 {
+                let _ = error.print();
+            }
             return error.exit_code() as u8;
         }
     };
-    // What several processes share ends before the exit code is returned.
     let threads = if let Verb::Simulate(simulate) = &arguments.verb { simulate.threads } else { None };
-    let result = ranks::join(threads).and_then(|ranks| perform(arguments.verb, &ranks));
-    let Err(failure) = result else { return 0 };
-    tell(&format!("error: {}", failure.message()));
-    failure.code()
+    let (ranks, result) = match ranks::join(threads) {
+        Err(failure) => (None, Err(failure)),
+        Ok(ranks) => {
+            let result = perform(arguments.verb, &ranks);
+            (Some(ranks), result)
+        }
+    };
+    let code = result.as_ref().err().map_or(0, Failure::code);
+    if let Err(failure) = result {
+        tell(&format!("error: {}", failure.message()));
+    }
+    if let Some(ranks) = ranks {
+        // A process that ends with an error makes mpirun end the others, the one that speaks for all among them.
+        ranks.wait();
+    }
+    code
 }
 
 fn perform(verb: Verb, ranks: &Rc<dyn Ranks>) -> Result<(), Failure> {

@@ -45,7 +45,11 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, ranks: &Rc<dyn Ranks>) -> Result<(), Failure> {
     let (document, out) = ranks::agree(&**ranks, read(arguments))?;
-    ranks::same_everywhere(&**ranks, &format!("{document:?}"))?;
+    let asked = ranks::agree(&**ranks, document.spec().map(|spec| spec.to_toml()).map_err(Failure::input))?;
+    ranks::same_everywhere(
+        &**ranks,
+        &format!("{asked}\nquick: {}, page: {}", arguments.quick, arguments.page.is_some()),
+    )?;
     let (plan, trust, outlook) = helped_by(ranks, || find(arguments, &document))?;
     let written = if ranks.is_first() { write(arguments, &out, &plan, outlook.as_ref()) } else { Ok(()) };
     ranks::agree(&**ranks, written)?;

@@ -44,6 +44,7 @@ pub fn join(asked_threads: Option<u32>) -> Result<Rc<dyn Ranks>, Failure> {
 pub fn join(asked_threads: Option<u32>) -> Result<Rc<dyn Ranks>, Failure> {
     match started() {
         Some(2..) => {
+            SILENT.store(number() > 0, Ordering::Relaxed);
             let message = "was built without MPI, so mpirun would only start the same run several times; build it with \
                            cargo build --release --features mpi";
             Err(Failure::input(format!("this program {message}")))
@@ -82,6 +83,12 @@ fn use_threads(count: usize) {
 /// Whether this process was started together with others.
 pub fn is_shared() -> bool {
     started().is_some()
+}
+
+/// Which of the processes this is, as far as its launcher says.
+pub fn number() -> usize {
+    const NUMBERS: [&str; 3] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK"];
+    NUMBERS.iter().find_map(|name| std::env::var(name).ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// Whether another process speaks for this one.

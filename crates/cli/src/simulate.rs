@@ -60,14 +60,14 @@ enum Divided {
 
 pub fn run(arguments: &Arguments, helpers: &Rc<dyn Ranks>) -> Result<(), Failure> {
     let ranks = &**helpers;
-    if arguments.checkpoint.is_some() && arguments.spread == Divided::Trials {
-        return Err(Failure::input("--checkpoint keeps the state of clients; leave out --spread trials"));
-    }
     let (document, path) = ranks::agree(ranks, read(arguments))?;
+    // Before anything is done together: processes that do other things would wait for each other for ever.
+    let asked = ranks::agree(ranks, document.spec().map(|spec| spec.to_toml()).map_err(Failure::input))?;
+    let together = (arguments.checkpoint.is_some(), arguments.spread == Divided::Trials, path.is_some());
+    ranks::same_everywhere(ranks, &format!("{asked}\ncheckpoint, trials, data: {together:?}"))?;
     let study = helped_by(helpers, || resolve(&document, path))?;
-    ranks::same_everywhere(ranks, &study.to_toml())?;
     let out = arguments.out.clone().unwrap_or_else(|| free_folder("undertone-run"));
-    let prepared = if ranks.is_first() { folder::prepare(&out).map_err(Failure::input) } else { Ok(()) };
+    let prepared = if ranks.is_first() { prepare(arguments, &out) } else { Ok(()) };
     ranks::agree(ranks, prepared)?;
     let checkpoint = arguments.checkpoint.clone().map(|folder| Checkpoint { folder, every: arguments.every });
     let spread = if arguments.spread == Divided::Trials { Spread::Trials } else { Spread::Clients };
@@ -99,8 +99,24 @@ pub fn run(arguments: &Arguments, helpers: &Rc<dyn Ranks>) -> Result<(), Failure
     if arguments.json { print(&outcome.to_json().to_string()) } else { print(&report(&outcome, &out)) }
 }
 
+/// Makes the run folder. A run that was ended while it wrote its folder, and goes on, writes it again.
+fn prepare(arguments: &Arguments, out: &Path) -> Result<(), Failure> {
+    let Some(state) = &arguments.checkpoint else { return folder::prepare(out).map_err(Failure::input) };
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    if absolute(state).starts_with(absolute(out)) {
+        let message =
+            format!("--checkpoint {}: is in the run folder {}; choose another place", state.display(), out.display());
+        return Err(Failure::input(message));
+    }
+    let goes_on = Checkpoint { folder: state.clone(), every: arguments.every }.has_state();
+    if goes_on && folder::is_run(out) { Ok(()) } else { folder::prepare(out).map_err(Failure::input) }
+}
+
 /// The study with its `--set`s, and where its data is.
 fn read(arguments: &Arguments) -> Result<(Document, Option<PathBuf>), Failure> {
+    if arguments.checkpoint.is_some() && arguments.spread == Divided::Trials {
+        return Err(Failure::input("--checkpoint keeps the state of clients; leave out --spread trials"));
+    }
     let mut document = match &arguments.study {
         None => study::parse(EXAMPLE, "the example study", &arguments.set)?,
         Some(path) => study::document(path, &arguments.set)?,

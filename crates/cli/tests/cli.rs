@@ -416,7 +416,7 @@ fn simulate_keeps_its_state_on_disk() {
     assert!(!folder.path().join("state").exists(), "a run that is over needs no state");
     assert_refused(&simulate(&["--checkpoint", "state", "--spread", "trials"]), &["--checkpoint", "--spread trials"]);
     std::fs::create_dir(folder.path().join("state")).unwrap();
-    std::fs::write(folder.path().join("state/progress"), "anything").unwrap();
+    std::fs::write(folder.path().join("state/progress.undertone"), "anything").unwrap();
     let other = simulate(&["--checkpoint", "state", "--out", "other"]);
-    assert_refused(&other, &["state/progress", "damaged", "--checkpoint"]);
+    assert_refused(&other, &["state/progress.undertone", "damaged", "--checkpoint"]);
 }

@@ -1,19 +1,20 @@
 //! The state of a long run on disk, from which it goes on after its processes have died.
 //!
-//! A folder holds `progress`, which says how far the run is and what was measured so far, and `points-G-N`, the vectors of all clients
-//! after round N of the G-th group of trials, by the clients' numbers. Every rank writes those of its own clients. `progress` is replaced last and in one
+//! A folder holds `progress.undertone`, which says how far the run is and what was measured so far, and `points-G-N.undertone`, the vectors of all clients
+//! after round N of the G-th group of trials, by the clients' numbers. Every rank writes those of its own clients. The first is replaced last and in one
 //! step, so there is always a state to go on from. Neither depends on how many ranks there are.
 //!
 //! These files contain what clients have before noise is added only as sums that were released: w~, the algorithm's memory and running averages. Progress
 //! holds errors against private solutions, as a run folder does.
 
 use std::cell::{Cell, RefCell};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use undertone_core::study::Study;
 use undertone_core::swing::Swing;
@@ -26,9 +27,11 @@ use crate::ranks::{Ranks, packed};
 /// What the first bytes of `progress` say; another number means another layout.
 const FORMAT: &str = "undertone checkpoint 1\n";
 /// The name of the file that says how far a run is.
-const PROGRESS: &str = "progress";
+const PROGRESS: &str = "progress.undertone";
 /// What the first trial leaves for the outcome.
-const KEPT: &str = "first-trial";
+const KEPT: &str = "first-trial.undertone";
+/// The file that the run holds locked, so that no other uses the folder.
+const LOCK: &str = "lock.undertone";
 
 /// Where the state of a run is kept, and how often it is written.
 #[derive(Debug, Clone)]
@@ -43,6 +46,8 @@ pub struct Checkpoint {
 #[derive(Serialize, Deserialize)]
 struct Progress {
     study: [u8; 32],
+    /// The sum of the hashes of all clients' records, once they are known.
+    records: Option<i64>,
     /// The groups of trials that are done, by the number of their first trial, and what came of them.
     done: Vec<(u32, Vec<u8>)>,
     /// The group that is being computed, unless none is.
@@ -78,6 +83,8 @@ pub struct Keeper<'a> {
     every: Duration,
     last: Cell<Instant>,
     progress: RefCell<Progress>,
+    /// Locked by the first rank.
+    _lock: Option<File>,
 }
 
 impl Checkpoint {
@@ -85,17 +92,16 @@ impl Checkpoint {
     pub(crate) fn open<'a>(&'a self, study: &Study, ranks: &dyn Ranks) -> Result<Keeper<'a>, SimError> {
         let hash = *blake3::hash(study.to_toml().as_bytes()).as_bytes();
         let path = self.folder.join(PROGRESS);
-        let read = || {
-            fs::create_dir_all(&self.folder).map_err(|e| broken(&self.folder, &e))?;
-            match fs::read(&path) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-                read => read.map(Some).map_err(|e| broken(&path, &e)),
-            }
+        let lock = ranks.agree(if ranks.is_first() { self.lock().map(Some) } else { Ok(None) })?;
+        self.check_seen_by_all(ranks)?;
+        let read = || match fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|e| broken(&path, &e)),
         };
         // The first one reads for all: others may still see an older file over a network.
         let text = ranks.agree(if ranks.is_first() { read() } else { Ok(None) })?;
         let progress = match ranks.from_first(|| text) {
-            None => Progress { study: hash, done: Vec::new(), current: None },
+            None => Progress { study: hash, records: None, done: Vec::new(), current: None },
             Some(text) => {
                 let found: Option<Progress> = checked(&text).and_then(|body| postcard::from_bytes(body).ok());
                 match found {
@@ -111,7 +117,42 @@ impl Checkpoint {
             }
         };
         let (last, progress) = (Cell::new(Instant::now()), RefCell::new(progress));
-        Ok(Keeper { folder: &self.folder, every: self.every, last, progress })
+        Ok(Keeper { folder: &self.folder, every: self.every, last, progress, _lock: lock })
+    }
+
+    /// Keeps other runs away. Also shows early that the folder can be written.
+    fn lock(&self) -> Result<File, SimError> {
+        fs::create_dir_all(&self.folder).map_err(|e| broken(&self.folder, &e))?;
+        let path = self.folder.join(LOCK);
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let mut file = file.map_err(|e| broken(&path, &e))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                return Err(SimError::Damaged { path: self.folder.clone(), reason: "is in use by another run".into() });
+            }
+            // A file system without locks keeps nobody away; all else is as it should be.
+            Err(TryLockError::Error(_)) | Ok(()) => {}
+        }
+        let nonce = getrandom::u64().map_err(|e| broken(&path, &io::Error::other(e)))?;
+        let written = file.set_len(0).and_then(|()| file.write_all(nonce.to_string().as_bytes()));
+        written.and_then(|()| file.sync_all()).map_err(|e| broken(&path, &e))?;
+        Ok(file)
+    }
+
+    /// Refuses a folder that is not the same for all ranks.
+    fn check_seen_by_all(&self, ranks: &dyn Ranks) -> Result<(), SimError> {
+        let seen = fs::read(self.folder.join(LOCK)).unwrap_or_default();
+        let first = ranks.from_first(|| seen.clone());
+        let reason = || "is not the folder that rank 0 sees under this name".into();
+        ranks.agree(match seen == first {
+            true => Ok(()),
+            false => Err(SimError::Damaged { path: self.folder.clone(), reason: reason() }),
+        })
+    }
+
+    /// Whether there is a state in the folder.
+    pub fn has_state(&self) -> bool {
+        self.folder.join(PROGRESS).exists()
     }
 
     /// Removes the state, once the outcome is safe.
@@ -132,9 +173,17 @@ fn broken(path: &Path, error: &io::Error) -> SimError {
     SimError::Checkpoint { path: path.into(), reason: error.to_string() }
 }
 
+/// Whether a file is one of those that are kept here.
 fn is_ours(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    [PROGRESS, KEPT].iter().any(|own| name == *own || name == format!("{own}.new")) || name.starts_with("points-")
+    [PROGRESS, KEPT, LOCK].iter().any(|own| name == *own || name == format!("{own}-new")) || is_points(&name)
+}
+
+/// Whether a file holds points: `points-G-N.undertone`.
+fn is_points(name: &str) -> bool {
+    let numbers = name.strip_prefix("points-").and_then(|rest| rest.strip_suffix(".undertone"));
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    numbers.and_then(|text| text.split_once('-')).is_some_and(|(group, round)| is_number(group) && is_number(round))
 }
 
 /// The text behind the format and the hash, if both are right.
@@ -145,7 +194,7 @@ fn checked(text: &[u8]) -> Option<&[u8]> {
 
 /// Replaces a file in one step.
 fn replace(path: &Path, body: &[u8]) -> Result<(), SimError> {
-    let new = path.with_extension("new");
+    let new = path.with_extension("undertone-new");
     let write = || {
         let mut file = File::create(&new)?;
         file.write_all(FORMAT.as_bytes())?;
@@ -207,15 +256,9 @@ impl Keeper<'_> {
         let written = write_rows(&path, population, row).map_err(|e| broken(&path, &e));
         current.hash = total(ranks, ranks.agree(written)?);
         let mut progress = self.progress.borrow_mut();
-        let before = progress.current.replace(current);
+        progress.current = Some(current);
         ranks.agree(self.write(&progress, ranks))?;
-        if let (Some(before), true) = (before, ranks.is_first()) {
-            // Of no use any more; whether it can be removed changes nothing.
-            let old = self.points(&before);
-            if old != path {
-                let _ = fs::remove_file(old);
-            }
-        }
+        self.remove_points_except(Some(&path), ranks);
         self.last.set(Instant::now());
         Ok(())
     }
@@ -230,7 +273,12 @@ impl Keeper<'_> {
         mut row: impl FnMut(usize, &[u8]),
     ) -> Result<(), SimError> {
         let path = self.points(current);
-        let read = read_rows(&path, population, size, &mut row).map_err(|e| broken(&path, &e));
+        let read = read_rows(&path, population, size, &mut row).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound => {
+                SimError::Damaged { path: path.clone(), reason: "is missing or too short".into() }
+            }
+            _ => broken(&path, &e),
+        });
         let found = total(ranks, ranks.agree(read)?);
         match found == current.hash {
             true => Ok(()),
@@ -249,12 +297,33 @@ impl Keeper<'_> {
         ranks.agree(kept.map_or(Ok(()), |kept| replace(&self.folder.join(KEPT), &kept)))?;
         let mut progress = self.progress.borrow_mut();
         progress.done.push((start, measured));
-        let before = progress.current.take();
+        progress.current = None;
         ranks.agree(self.write(&progress, ranks))?;
-        if let (Some(before), true) = (before, ranks.is_first()) {
-            let _ = fs::remove_file(self.points(&before));
-        }
+        self.remove_points_except(None, ranks);
         Ok(())
+    }
+
+    /// Removes points that are of no use any more, also those of runs that were killed. Whether they can be removed changes nothing.
+    fn remove_points_except(&self, kept: Option<&Path>, ranks: &dyn Ranks) {
+        let Some(entries) = ranks.is_first().then(|| fs::read_dir(self.folder).ok()).flatten() else { return };
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if is_points(&name) && Some(&*path) != kept {
+                let _ = fs::remove_file(&path);
+            }
+        }
+    }
+
+    /// Refuses to go on with other records. `hash` is the sum over all ranks of what [`fingerprint`] says.
+    pub fn check_records(&self, hash: i64) -> Result<(), SimError> {
+        let before = self.progress.borrow_mut().records.replace(hash);
+        match before.is_none_or(|before| before == hash) {
+            true => Ok(()),
+            false => {
+                let path = self.folder.join(PROGRESS);
+                Err(SimError::Damaged { path, reason: "is the state of a run on other records".into() })
+            }
+        }
     }
 
     fn write(&self, progress: &Progress, ranks: &dyn Ranks) -> Result<(), SimError> {
@@ -265,7 +334,7 @@ impl Keeper<'_> {
     }
 
     fn points(&self, current: &Current) -> PathBuf {
-        self.folder.join(format!("points-{}-{}", current.start, current.round))
+        self.folder.join(format!("points-{}-{}.undertone", current.start, current.round))
     }
 }
 
@@ -274,6 +343,16 @@ impl Current {
     pub fn new(start: u32, round: u32, metrics: Vec<Vec<Metrics>>, swing: Swing) -> Self {
         Self { start, round, metrics, swing, hash: 0 }
     }
+}
+
+/// The sum over all clients of the hashes of their records.
+pub fn fingerprint(population: &Population, ranks: &dyn Ranks) -> i64 {
+    let one = |place: usize| {
+        let bytes: Vec<u8> = population.stored_at(place).iter().flat_map(|number| number.to_le_bytes()).collect();
+        hash_of(population.client(place), &bytes)
+    };
+    let own = (0..population.places()).into_par_iter().map(one).reduce(|| 0, i64::wrapping_add);
+    total(ranks, own)
 }
 
 /// The sum over all ranks.

@@ -74,6 +74,9 @@ pub enum SimError {
         /// What is wrong with it.
         reason: String,
     },
+    /// What is drawn anew by every process, or at every start, where all must have the same.
+    #[error("privacy.noise = \"secure\" draws {0}; write privacy.noise = \"fast\" for this simulation")]
+    DrawnAnew(&'static str),
     /// Some ranks would have nothing to do.
     #[error(
         "the network has {clients} clients, too few for {ranks} ranks; start fewer, or share trials with --spread trials"

@@ -43,6 +43,24 @@ pub fn prepare(folder: &Path) -> Result<(), FolderError> {
     }
 }
 
+/// Whether a folder holds files of a run and nothing else.
+pub fn is_run(folder: &Path) -> bool {
+    const NAMES: [&str; 8] = [
+        "study.toml",
+        "trace.csv",
+        "clients.csv",
+        "model.json",
+        "summary.json",
+        "report.html",
+        "learning.svg",
+        "learning.png",
+    ];
+    let is_ours = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| NAMES.contains(&name)))
+    };
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_ours))
+}
+
 /// Writes study.toml, trace.csv, clients.csv, model.json, summary.json and report.html, and with the feature `plot` learning.svg and
 /// learning.png.
 pub fn write(outcome: &Outcome, folder: &Path) -> Result<(), FolderError> {

@@ -318,7 +318,7 @@ impl Outcome {
             report.parties.push((format!("and {} more", self.names.len() - shown), String::new()));
         }
         report.happened = vec![format!(
-            "A simulation in one process, {} trial(s), {:.1} seconds; the first trial is shown.",
+            "A simulation, {} trial(s), {:.1} seconds; the first trial is shown.",
             self.study.spec().simulation.trials,
             self.seconds
         )];

@@ -8,11 +8,11 @@ use std::time::Instant;
 use rayon::prelude::*;
 use undertone_core::privacy::Epsilon;
 use undertone_core::records::TRIALS;
-use undertone_core::study::{Privacy, Redraw, Study};
+use undertone_core::study::{NoiseKind, Privacy, Redraw, Study};
 use undertone_core::watch::Watch;
 use undertone_data::{Closed, Held, Model};
 
-use crate::checkpoint::{Checkpoint, Done};
+use crate::checkpoint::{Checkpoint, Done, fingerprint};
 use crate::data::Population;
 pub use crate::error::SimError;
 use crate::metrics::{Band, Metrics, PerModel};
@@ -91,6 +91,16 @@ fn run_spread(
 ) -> Result<Option<Outcome>, SimError> {
     let started = Instant::now();
     // Where trials are divided, each process computes its own as if it were the only one.
+    let is_secure = study.privacy().is_some_and(|privacy| privacy.noise() == NoiseKind::Secure);
+    if is_secure && spread == Spread::Clients {
+        let is_masked = study.privacy().is_some_and(|privacy| privacy.colluders().is_some());
+        if is_masked && !ranks.is_alone() {
+            return Err(SimError::DrawnAnew("other masks in every process, which do not cancel"));
+        }
+        if checkpoint.is_some() && study.moments().is_some() {
+            return Err(SimError::DrawnAnew("other typical values at every start, which a state cannot go on with"));
+        }
+    }
     let keeper = checkpoint.map(|checkpoint| checkpoint.open(study, ranks)).transpose()?;
     let keeper = keeper.as_ref();
     let source = Source { load, ranks: if spread == Spread::Trials { &Alone } else { ranks }, keeper };
@@ -100,6 +110,9 @@ fn run_spread(
         Ok((first, guard))
     };
     let (first, guard) = ranks.agree(ready())?;
+    if let Some(keeper) = keeper {
+        keeper.check_records(fingerprint(&first.population, ranks))?;
+    }
     let setup_seconds = started.elapsed().as_secs_f64();
     let simulation = study.spec().simulation;
     // Where columns are standardised privately, the noise of a trial decides about its features too; and others are lost or lie.

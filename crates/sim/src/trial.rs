@@ -510,24 +510,27 @@ impl Trial {
         Ok(all)
     }
 
-    /// The points of all clients, for the first rank.
+    /// The points of all clients without their averages, for the first rank.
     fn collect(&self, own: Points<'static>, ranks: &dyn Ranks) -> Option<Points<'static>> {
         if ranks.is_alone() {
             return Some(own);
         }
         let features = self.population.features();
         let ids: Vec<u32> = (0..self.population.places()).map(|place| self.population.client(place) as u32).collect();
-        let all = ranks.gather_first(&(ids, [own.w, own.released, own.average].map(Cow::into_owned)))?;
-        let size = self.population.clients() * features;
-        let [mut w, mut released, mut average] = [size; 3].map(|size| vec![0.0; size]);
-        for (ids, points) in &all {
-            for (place, &id) in ids.iter().enumerate() {
-                for (all, own) in [&mut w, &mut released, &mut average].into_iter().zip(points) {
-                    all[id as usize * features..][..features].copy_from_slice(&own[place * features..][..features]);
+        let ids = ranks.gather_first(&ids);
+        // One after the other: the first rank has memory for its own clients and not much more.
+        let whole = |own: Cow<'static, [f64]>| {
+            let parts = ranks.gather_first(&own.into_owned())?;
+            let mut all = vec![0.0; self.population.clients() * features];
+            for (ids, part) in ids.as_ref()?.iter().zip(parts) {
+                for (&id, point) in ids.iter().zip(part.chunks_exact(features)) {
+                    all[id as usize * features..][..features].copy_from_slice(point);
                 }
             }
-        }
-        Some(Points { w: w.into(), released: released.into(), average: average.into() })
+            Some(Cow::Owned(all))
+        };
+        let (w, released) = (whole(own.w), whole(own.released));
+        Some(Points { w: w?, released: released?, average: Cow::Borrowed(&[]) })
     }
 
     /// What the clients keep out of training, one after the other, for the first rank.

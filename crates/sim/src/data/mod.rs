@@ -370,8 +370,12 @@ impl Population {
 
     /// The records of the client at a place.
     pub fn records(&self, place: usize) -> Records<'_> {
-        let storage = &self.storage[self.starts[place]..self.starts[place + 1]];
-        self.layout(place).view(storage)
+        self.layout(place).view(self.stored_at(place))
+    }
+
+    /// The numbers that the records of the client at a place are stored as.
+    pub(crate) fn stored_at(&self, place: usize) -> &[f64] {
+        &self.storage[self.starts[place]..self.starts[place + 1]]
     }
 
     fn layout(&self, place: usize) -> RecordLayout {

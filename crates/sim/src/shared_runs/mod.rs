@@ -159,16 +159,76 @@ fn another_state_is_refused() {
     assert!(other.contains("another study") && other.contains("--checkpoint"), "{other}");
     let points = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
     let points = points.into_iter().find(|path| path.to_string_lossy().contains("points-")).unwrap();
-    for name in [points, folder.path().join("progress")] {
+    for name in [points, folder.path().join("progress.undertone")] {
         let whole = std::fs::read(&name).unwrap();
         for broken in [flipped(&whole), whole[..whole.len() - 8].to_vec()] {
             std::fs::write(&name, broken).unwrap();
             let message = start(&own, u32::MAX).unwrap_err().to_string();
-            assert!(message.contains("damaged") || message.contains("cannot be written or read"), "{message}");
+            assert!(message.contains("damaged") || message.contains("missing or too short"), "{message}");
         }
         std::fs::write(&name, whole).unwrap();
     }
     assert!(start(&own, u32::MAX).is_ok());
+}
+
+/// Of other records, in use, or with files of somebody else beside it.
+#[test]
+fn a_state_belongs_to_one_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = |file: &str| folder.path().join("data").join(file);
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    for client in ["a", "b", "c", "d"] {
+        std::fs::write(data(&format!("{client}.csv")), "x,y\n1,2\n3,4\n").unwrap();
+    }
+    let own = study(
+        &format!(
+            "source = \"folder\"\npath = \"{}\"\nfeatures = [\"x\"]\ntarget = \"y\"\nbounds.x = [0, 10]\nbounds.y = [0, 5]",
+            folder.path().join("data").display()
+        ),
+        FREE,
+        PRIVATE,
+        "",
+    );
+    let checkpoint = Checkpoint { folder: folder.path().join("state"), every: Duration::ZERO };
+    let start = |most: u32| {
+        let steps = AtomicU32::new(0);
+        run_across(&own, &Alone, Spread::Clients, Some(&checkpoint), &Steps { steps: &steps, most })
+    };
+    let ended = start(9).unwrap_err().to_string();
+    assert!(ended.contains("cancelled"), "{ended}");
+    let foreign = checkpoint.folder.join("points-of-sale.csv");
+    std::fs::write(&foreign, "precious").unwrap();
+    std::fs::write(data("b.csv"), "x,y\n1,2\n3,5\n").unwrap();
+    let other = start(u32::MAX).unwrap_err().to_string();
+    assert!(other.contains("other records"), "{other}");
+    std::fs::write(data("b.csv"), "x,y\n1,2\n3,4\n").unwrap();
+    let keeper = checkpoint.open(&own, &Alone).unwrap();
+    let second = start(u32::MAX).unwrap_err().to_string();
+    assert!(second.contains("in use by another run"), "{second}");
+    drop(keeper);
+    assert!(start(u32::MAX).is_ok());
+    checkpoint.clear().unwrap();
+    assert!(!checkpoint.has_state() && foreign.exists());
+}
+
+/// Noise that is drawn anew by every process, or at every start, is refused where all must have the same.
+#[test]
+fn secure_noise_is_refused_where_processes_must_agree() {
+    let secure = |privacy: &str, more: &str| {
+        let privacy = format!("{privacy}\nnoise = \"secure\"");
+        study(STAND_IN, FREE, &privacy, more)
+    };
+    let masked = secure("epsilon = 3\ndelta = 1e-3\nclip = 0.8\ncolluders = 2", "");
+    for outcome in on_ranks(2, |ranks| run_across(&masked, ranks, Spread::Clients, None, &|_| {})) {
+        assert!(outcome.unwrap_err().to_string().contains("masks in every process"));
+    }
+    assert!(on_ranks(2, |ranks| run_across(&masked, ranks, Spread::Trials, None, &|_| {})).iter().all(Result::is_ok));
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint { folder: folder.path().into(), every: Duration::ZERO };
+    let staged = secure(STAGES, "");
+    let refused = run_across(&staged, &Alone, Spread::Clients, Some(&checkpoint), &|_| {});
+    assert!(refused.unwrap_err().to_string().contains("typical values at every start"));
+    assert!(on_ranks(2, |ranks| run_across(&staged, ranks, Spread::Clients, None, &|_| {})).iter().all(Result::is_ok));
 }
 
 fn flipped(bytes: &[u8]) -> Vec<u8> {
