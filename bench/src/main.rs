@@ -33,6 +33,7 @@ fn main() {
             clients(number(1, 1_000_000), if is_single { Precision::Single } else { Precision::Double });
         }
         Some("ranks") => ranks::run(number(1, 1_000_000), number(2, 40) as u32, number(3, 1)),
+        Some("cuts") => ranks::cuts(number(1, 1_000_000), number(2, 2)),
         Some("copy") => println!("{:.6e}", copy_bandwidth()),
         Some("noise") => noise(),
         Some("masks") => masks(),
@@ -46,7 +47,7 @@ fn main() {
         Some("many") => peers::many(number(1, 1000), number(2, 200) as u32),
         Some("fdatasync") => peers::fdatasync(number(1, 10), number(2, 5) as u64),
         _ => eprintln!(
-            "usage: undertone-bench network shared|own [TRIALS] | clients [K] [single] | ranks [K] [ROUNDS] [THREADS] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
+            "usage: undertone-bench network shared|own [TRIALS] | clients [K] [single] | ranks [K] [ROUNDS] [THREADS] | cuts [K] [PARTS] | copy | noise | masks | coverage [REPEATS] [STUDY TABLE]... | memory [ROUNDS] | \
              loopback [P] [fast|secure] [durable|plain] [SECONDS] | many [PEERS] [ROUNDS] | fdatasync [WRITERS] [SECONDS]"
         ),
     }

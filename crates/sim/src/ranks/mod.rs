@@ -20,7 +20,7 @@ use undertone_core::exact_sum::{ExactSum, PARTS, of_columns};
 
 #[cfg(feature = "mpi")]
 pub use mpi::{Mpi, abort};
-pub use share::{Share, cut};
+pub use share::{Share, at_random, cut};
 
 use crate::error::SimError;
 

@@ -46,7 +46,7 @@ pub fn cut(graph: &Graph, ranks: usize, seed: u64) -> Vec<u32> {
 }
 
 /// Parts of the same size, drawn at random.
-fn at_random(clients: usize, ranks: usize, seed: u64) -> Vec<u32> {
+pub fn at_random(clients: usize, ranks: usize, seed: u64) -> Vec<u32> {
     use rand::seq::SliceRandom;
     /// The "client" whose stream divides the clients.
     const CUT: u32 = u32::MAX - 4;
