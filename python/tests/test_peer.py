@@ -19,6 +19,11 @@ import undertone as ut
 from conftest import free_port
 
 
+def takes_interrupts():
+    """Undoes what a shell does to programs in the background, whose children ignore Ctrl-C as they do."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def play(peers, progress=None):
     """Runs peers in threads."""
     results, errors = {}, []
@@ -175,7 +180,7 @@ def test_an_interrupt_is_a_keyboard_interrupt_and_the_ledger_resumes(network):
     others = {}
     rest = threading.Thread(target=lambda: others.update(play(peers)))
     rest.start()
-    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=takes_interrupts)
     for line in first.stdout:
         if line.strip().isdigit() and int(line) >= 5:
             break
@@ -308,7 +313,8 @@ def test_interrupts_end_simulations():
             print("KeyboardInterrupt")
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=pathlib.Path(__file__).parent)
+    here = pathlib.Path(__file__).parent
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=here, preexec_fn=takes_interrupts)
     assert running.stdout.readline().strip() == "begun"
     time.sleep(0.7)
     running.send_signal(signal.SIGINT)
