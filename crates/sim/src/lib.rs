@@ -29,6 +29,7 @@
 //!
 //! - [`data`]: the records of all clients, laid out flat;
 //! - [`run`](mod@run): the rounds, in parallel over clients and trials;
+//! - [`ranks`]: runs that several processes share; [`checkpoint`]: the state of a run on disk;
 //! - [`central`]: what one party holding all records would compute; [`caveat`]: what to know before comparing with it;
 //! - [`metrics`], [`outcome`]: what is measured, and what is left in the end;
 //! - [`folder`]: the run folder on disk; `plot`, with the feature of that name: curves as SVG and PNG.

@@ -104,6 +104,19 @@ impl Population {
         }
     }
 
+    /// Draws synthetic records, of all clients or of some.
+    fn synthetic(study: &Study, trial: u32, own: Option<Arc<[u32]>>) -> Result<Self, DataError> {
+        let spec = study.spec();
+        let DataSpec::Synthetic { clients, records, features, noise, condition, spread } = &spec.data else {
+            unreachable!("only of studies with synthetic data");
+        };
+        let classification = spec.loss.is_classification();
+        let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification)
+            .with_spread(*spread);
+        let draw = |client, layout: RecordLayout, storage: &mut [f64]| law.draw(client, layout, storage);
+        Self::fill(study, Names::numbered(*clients), own, records, || mean_of(*clients, records), draw)
+    }
+
     /// The names of a study's clients, where reading records is not needed to know them.
     pub(crate) fn names_of(study: &Study) -> Result<Option<Names>, DataError> {
         Ok(match &study.spec().data {
@@ -118,14 +131,7 @@ impl Population {
         let spec = study.spec();
         let classification = spec.loss.is_classification();
         match &spec.data {
-            DataSpec::Synthetic { clients, records, features, noise, condition, spread } => {
-                let names = Names::numbered(*clients);
-                let law = synthetic::SyntheticLaw::new(spec.seed, trial, *features, *noise, *condition, classification)
-                    .with_spread(*spread);
-                let mean = || mean_of(*clients, records);
-                let draw = |client, layout: RecordLayout, storage: &mut [f64]| law.draw(client, layout, storage);
-                Ok(Self::fill(study, names, Some(own.clone()), records, mean, draw)?)
-            }
+            DataSpec::Synthetic { .. } => Ok(Self::synthetic(study, trial, Some(own.clone()))?),
             DataSpec::Files { layout: Layout::Folder, path, schema, csv, .. } => {
                 let read = || {
                     let path = path.as_deref().ok_or_else(DataError::no_path)?;
